@@ -1,0 +1,26 @@
+# Third-party libraries, all from Debian 12; static archives where Debian ships them, so that the binary can be copied.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 REQUIRED)
+
+# deepinfer_static(TARGET archive...): an interface target that links the given archives of the system library folder.
+function(deepinfer_static target)
+  add_library(${target} INTERFACE)
+  foreach(archive ${ARGN})
+    find_library(${target}_${archive} NAMES lib${archive}.a ${archive} REQUIRED)
+    target_link_libraries(${target} INTERFACE ${${target}_${archive}})
+  endforeach()
+endfunction()
+
+deepinfer_static(lib_hwy hwy)
+deepinfer_static(lib_fmt fmt)
+deepinfer_static(lib_pcre2 pcre2-8)
+deepinfer_static(lib_icu icuuc icudata)
+target_link_libraries(lib_icu INTERFACE dl)
+if(DEEPINFER_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(DEEPINFER_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
