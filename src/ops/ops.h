@@ -1,0 +1,211 @@
+// Ops: the interface between the model and a device. The model is written once against it; ops/reference (readable
+// scalar code, the oracle of every op test), ops/cpu (SIMD) and later ops/cuda implement it.
+//
+// Contract of every op:
+//  1. Row independence (promise 1): an output row is a pure function of that row's inputs and the weights; reductions
+//     run in an order fixed by shapes and absolute positions, never by the batch or the thread count.
+//  2. No allocation, no exceptions; scratch comes from Reserve(). Shapes are the caller's invariant (asserted).
+//  3. T may be 0. Outputs may not alias inputs unless the op says "in place".
+// Thread-safety: one thread drives an Ops object; it spreads work over its own pool. Ownership: views only.
+//
+// Shape symbols: T rows (tokens) of this step, D hidden size, n residual streams, H heads, Dh head width, R rotary
+// width, W window, K experts per token, V vocabulary. Activations are F32; "x.row(t)" is token t.
+#ifndef DEEPINFER_OPS_OPS_H_
+#define DEEPINFER_OPS_OPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/tensor_view.h"
+#include "base/weight_matrix.h"
+#include "deepinfer/status.h"
+#include "ops/packed_rows.h"
+
+namespace deepinfer {
+
+/// What stands in front of an FP8 or FP4 weight (spec c.1).
+enum class ActivationFormat : uint8_t {
+  kExact,        ///< F32 as it is
+  kFp8Groups32,  ///< through E4M3 with one power-of-two scale per 32 channels
+};
+
+/// Upper bounds that the scratch of an Ops object is reserved for.
+struct ScratchLimits {
+  int64_t rows = 0;               ///< T
+  int64_t columns = 0;            ///< widest input of any linear
+  int64_t outputs = 0;            ///< widest output of any op-internal product (expert width, mHC coefficients)
+  int64_t experts_per_token = 0;  ///< K
+  int64_t experts = 0;            ///< routed experts of a layer
+  int64_t heads = 0;              ///< max of attention and index heads
+  int64_t head_width = 0;         ///< max of Dh and the index head width
+  int64_t attended_rows = 0;      ///< most keys one query attends: window + block + index_topk
+  int64_t index_rows = 0;         ///< most index keys of one sequence
+};
+
+/// One routed or shared expert (spec c.9).
+struct ExpertWeights {
+  WeightMatrix w1;  // [I, D] gate
+  WeightMatrix w2;  // [D, I] down
+  WeightMatrix w3;  // [I, D] up
+};
+
+/// The keys of one sequence for the rows first_row .. first_row + row_count - 1 of the batch, which stand at positions
+/// first_position, first_position + 1, ...
+struct AttentionSequence {
+  int32_t first_row = 0;
+  int32_t row_count = 0;
+  int64_t first_position = 0;
+  PackedRows ring;  ///< window rows of positions before first_position; row index = position % ring_slots
+  int32_t ring_slots = 0;
+  PackedRows fresh;          ///< window rows of this step: row index = position - first_position
+  PackedRows compressed;     ///< global rows of the kv source; unused when the layer has no selection
+  int64_t window_start = 0;  ///< no window row before this position is seen (bounded replay)
+  bool whole_block = false;  ///< DSpark: every row sees ring positions first_position - W .. first_position - 1 and all
+                             ///< fresh rows, instead of the causal window of W positions ending at itself
+};
+
+/// Rows picked by an index source for each token, ascending; shared by the layers that reuse them.
+struct SelectedRows {
+  TensorView<int32_t> rows;   // [T, index_topk]
+  int32_t* counts = nullptr;  // [T]
+};
+
+/// First level of the two-level indexer: kept blocks of each token, ascending.
+struct CandidateBlocks {
+  TensorView<int32_t> blocks;  // [T, candidate_topk_blocks]
+  int32_t* counts = nullptr;   // [T]
+};
+
+/// What one index source does for the rows of one sequence (spec c.6).
+struct IndexSequence {
+  int32_t first_row = 0;
+  int32_t row_count = 0;
+  int64_t first_position = 0;
+  PackedRows keys;  ///< kIndexFp4 rows of the kv source
+};
+
+struct IndexSettings {
+  int32_t heads = 0;        ///< Hi
+  int32_t head_width = 0;   ///< Di
+  int32_t ratio = 1;        ///< row j is visible at position p when j < (p + 1) / ratio
+  int32_t topk = 0;         ///< index_topk
+  int32_t block_size = 0;   ///< candidate_block_size
+  int32_t topk_blocks = 0;  ///< candidate_topk_blocks
+  bool publish_candidates = false;
+  bool restrict_to_candidates = false;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// "reference", "cpu (AVX3_DL)", ...
+  virtual std::string_view name() const = 0;
+
+  /// Allocates scratch for these limits; call once before the first op, again to grow.
+  virtual Status Reserve(const ScratchLimits& limits) = 0;
+
+  /// Bytes of scratch held.
+  virtual int64_t scratch_bytes() const = 0;
+
+  /// out.row(t) = table row ids[t]. table BF16 or F32 [V, D]; out [T, D].
+  virtual void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) = 0;
+
+  /// y = W x for each row (spec c.1). x [T, columns * groups], out [T, W.rows]. Output o reads the input columns of
+  /// group o / (W.rows / groups). `activation` applies to kF8Block32 and kF4Row32 weights only; BF16 and F32 weights
+  /// take F32 activations.
+  virtual void Linear(ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
+                      FloatView out) = 0;
+
+  /// out = weight * x * rsqrt(mean(x^2) + eps) per row of `width` columns each (spec c, "Notation"). x may be out (in
+  /// place). weight [columns].
+  virtual void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) = 0;
+
+  /// cos_sin.row(t) = cos then sin of float(positions[t]) * frequencies[i], i < R/2, angles rounded to F32 (spec c.4).
+  virtual void RopeTable(std::span<const int64_t> positions, std::span<const float> frequencies, FloatView cos_sin) = 0;
+
+  /// Rotates, in place, the last R channels of each of `heads` vectors of a row as adjacent pairs. x [T, heads *
+  /// width], cos_sin [T, R]. inverse: conjugate rotation.
+  virtual void Rope(FloatView x, int heads, ConstFloatView cos_sin, bool inverse) = 0;
+
+  /// Hyper-connection coefficients (spec c.3 `mixes`). streams [T, n*D]; fn [(2+n)n, n*D]; base [(2+n)n] F32, scale [3]
+  /// F32; out [T, n + n + n*n] = pre, post, comb (row major, first index the source stream).
+  virtual void MixStreams(ConstFloatView streams, int n, const WeightMatrix& fn, const WeightVector& base,
+                          const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps,
+                          FloatView out) = 0;
+
+  /// collapsed = sum_j pre[j] * streams[j]; normed = rms(collapsed, weight). streams [T, n*D], pre [T, >= n] (first n
+  /// columns used), normed [T, D]; collapsed [T, D] or an empty view when it is not wanted.
+  virtual void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
+                            FloatView normed, FloatView collapsed) = 0;
+
+  /// streams[j] = post[j] * y + sum_i comb[i, j] * streams[i], in place (spec c.3 `post`). y [T, D], mix as MixStreams
+  /// writes it.
+  virtual void SpreadStreams(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) = 0;
+
+  /// out = mean over the n streams. streams [T, n*D], out [T, D].
+  virtual void MeanStreams(ConstFloatView streams, int n, FloatView out) = 0;
+
+  /// Quantises row t of x [T, rows.channels] and stores it as packed row destination[t] (spec c.7).
+  virtual void StoreRows(ConstFloatView x, const PackedRows& rows, std::span<const int64_t> destination) = 0;
+
+  /// Copies packed rows byte for byte: to row destination[i] from row source[i]. Same format and channels.
+  virtual void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
+                        std::span<const int64_t> destination) = 0;
+
+  /// Window plus selected compressed rows, one shared key = value vector per row, sink in the denominator (spec c.5).
+  /// q [T, H*Dh] rotated; sink [H]; out [T, H*Dh]. Keys in order: window positions ascending, then selected rows
+  /// ascending. selected.counts == nullptr: window only.
+  virtual void Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
+                         const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) = 0;
+
+  /// Ratio-2 compressor pooling (spec c.6): per channel, softmax over the two gates, weighted sum of the two kv.
+  /// first[i], second[i] point to raw rows kv (Dh) ++ gate (Dh), F32; out [count, Dh].
+  virtual void PoolPairs(std::span<const float* const> first, std::span<const float* const> second, FloatView out) = 0;
+
+  /// Index scores and top-k (spec c.6). q [T, Hi*Di] rotated, quantised here to E2M1/32; head_weights [T, Hi] already
+  /// scaled by (Di*Hi)^-0.5. Score of row j: sum_h w[h] * relu(<q_h, key_j>); equal scores: the earliest row wins.
+  /// Writes selected; writes candidates when publish_candidates, reads them when restrict_to_candidates.
+  virtual void SelectRows(ConstFloatView q, ConstFloatView head_weights, std::span<const IndexSequence> sequences,
+                          const IndexSettings& settings, const CandidateBlocks& candidates,
+                          const SelectedRows& selected) = 0;
+
+  /// sqrt-softplus router (spec c.9): scores = sqrt(softplus(gate x)); picks the K best of score + bias (equal: lowest
+  /// id), listed by ascending id; weights = score, normalised over the picks when `normalise`, times `scaling`.
+  /// x [T, D], gate BF16 [E, D], bias [E]; picks [T, K], weights [T, K].
+  virtual void Route(ConstFloatView x, const WeightMatrix& gate, const WeightVector& bias, bool normalise,
+                     float scaling, TensorView<int32_t> picks, FloatView weights) = 0;
+
+  /// out.row(t) = sum over k, in the order of picks, of w2(clamped silu(w1 x) * (w3 x) * weights[t, k]) (spec c.9).
+  /// x [T, D], out [T, D]. limit <= 0: no clamp.
+  virtual void Experts(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
+                       std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
+                       FloatView out) = 0;
+
+  /// hidden = silu(min(gate, limit)) * clamp(up, -limit, limit). gate, up, hidden [T, I]; hidden may be gate.
+  virtual void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) = 0;
+
+  /// out += y. Same shape.
+  virtual void Add(ConstFloatView y, FloatView out) = 0;
+
+  /// De-quantised table rows side by side: out.row(t) = table[rows[t, 0]], table[rows[t, 1]], ... (spec c.8).
+  /// table kF8Row32 [N, width]; rows [T, hash columns]; out [T, hash columns * width].
+  virtual void GatherRows(const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) = 0;
+
+  /// Engram gate and residual (spec c.8), in place on streams [T, n*D]. kv [T, (n+1)*D]: n keys, then the value.
+  /// q_weight, k_weight [n*D].
+  virtual void EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n,
+                            float eps, FloatView streams) = 0;
+};
+
+/// Readable scalar implementation, single threaded.
+std::unique_ptr<Ops> MakeReferenceOps();
+
+/// SIMD implementation for the best instruction set of this machine, on `threads` threads (>= 1).
+std::unique_ptr<Ops> MakeCpuOps(int threads);
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_OPS_OPS_H_
