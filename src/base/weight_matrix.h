@@ -78,6 +78,13 @@ struct WeightVector {
   bool present() const { return data != nullptr; }
 };
 
+/// One routed or shared expert (spec c.9).
+struct ExpertWeights {
+  WeightMatrix w1;  // [I, D] gate
+  WeightMatrix w2;  // [D, I] down
+  WeightMatrix w3;  // [I, D] up
+};
+
 }  // namespace deepinfer
 
 #endif  // DEEPINFER_BASE_WEIGHT_MATRIX_H_

@@ -44,13 +44,6 @@ struct ScratchLimits {
   int64_t index_rows = 0;         ///< most index keys of one sequence
 };
 
-/// One routed or shared expert (spec c.9).
-struct ExpertWeights {
-  WeightMatrix w1;  // [I, D] gate
-  WeightMatrix w2;  // [D, I] down
-  WeightMatrix w3;  // [I, D] up
-};
-
 /// The keys of one sequence for the rows first_row .. first_row + row_count - 1 of the batch, which stand at positions
 /// first_position, first_position + 1, ...
 struct AttentionSequence {
