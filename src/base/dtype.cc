@@ -1,18 +1,28 @@
 #include "base/dtype.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
 namespace deepinfer {
 namespace {
 
-// Rounds |value| to a grid of `mantissa_bits` with exponents not below `min_exponent`, ties to even.
-float RoundToGrid(float magnitude, int min_exponent, int mantissa_bits) {
-  if (magnitude == 0) return 0;
-  const int exponent = std::max(std::ilogb(magnitude), min_exponent);
-  const float step = std::ldexp(1.0f, exponent - mantissa_bits);
-  return std::nearbyint(magnitude / step) * step;
+// Scalar code decodes millions of these, hence a table.
+constexpr std::array<float, 256> MakeE4m3Table() {
+  std::array<float, 256> table{};
+  for (int byte = 0; byte < 256; ++byte) {
+    const int exponent = (byte >> 3) & 15;
+    const int mantissa = byte & 7;
+    float magnitude = static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) / 512;
+    for (int e = 1; e < exponent; ++e) magnitude *= 2;
+    if (exponent == 15 && mantissa == 7) magnitude = std::numeric_limits<float>::quiet_NaN();
+    table[static_cast<size_t>(byte)] = (byte & 0x80) != 0 ? -magnitude : magnitude;
+  }
+  return table;
 }
+constexpr std::array<float, 256> kE4m3 = MakeE4m3Table();
+constexpr std::array<float, 16> kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 }  // namespace
 
@@ -52,36 +62,28 @@ uint16_t FloatToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-float E4m3ToFloat(uint8_t byte) {
-  const int exponent = (byte >> 3) & 15;
-  const int mantissa = byte & 7;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude =
-      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9) : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (byte & 0x80) != 0 ? -magnitude : magnitude;
-}
+float E4m3ToFloat(uint8_t byte) { return kE4m3[byte]; }
 
 uint8_t FloatToE4m3(float value) {
-  const uint8_t sign = std::signbit(value) ? 0x80 : 0;
-  const float magnitude = RoundToGrid(std::min(std::fabs(value), 448.0f), -6, 3);
-  if (magnitude == 0) return sign;
-  const int exponent = std::ilogb(magnitude);
-  if (exponent < -6) return static_cast<uint8_t>(sign | static_cast<int>(std::ldexp(magnitude, 9)));
-  const int mantissa = static_cast<int>(std::ldexp(magnitude, 3 - exponent)) - 8;
-  return static_cast<uint8_t>(sign | ((exponent + 7) << 3) | mantissa);
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 24 & 0x80;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude >= std::bit_cast<uint32_t>(448.0f)) return static_cast<uint8_t>(sign | 0x7e);
+  if (magnitude < std::bit_cast<uint32_t>(0.015625f)) {  // below 2^-6 the steps are 2^-9; 8 steps are 2^-6 itself
+    return static_cast<uint8_t>(sign | static_cast<uint32_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 512)));
+  }
+  // Round the 23 mantissa bits to 3, ties to even; a carry moves into the exponent, whose bias goes from 127 to 7.
+  const uint32_t rounded = (magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20;
+  return static_cast<uint8_t>(sign | (rounded - ((127 - 7) << 3)));
 }
 
-float E2m1ToFloat(uint8_t nibble) {
-  static constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  const float magnitude = kMagnitude[nibble & 7];
-  return (nibble & 8) != 0 ? -magnitude : magnitude;
-}
+float E2m1ToFloat(uint8_t nibble) { return kE2m1[nibble & 15]; }
 
 uint8_t FloatToE2m1(float value) {
-  const uint8_t sign = std::signbit(value) ? 8 : 0;
-  const float magnitude = RoundToGrid(std::min(std::fabs(value), 6.0f), 0, 1);
-  const float twice = magnitude * 2;  // 0 1 2 3 4 6 8 12
-  const int code = twice <= 4 ? static_cast<int>(twice) : twice == 6 ? 5 : twice == 8 ? 6 : 7;
+  const int sign = std::signbit(value) ? 8 : 0;
+  const float m = std::fabs(value);
+  // Midpoints between neighbours; a tie goes to the even code.
+  const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) + (m > 5.0f);
   return static_cast<uint8_t>(sign | code);
 }
 
