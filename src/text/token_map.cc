@@ -1,0 +1,3 @@
+#include "text/token_map.h"
+
+namespace deepinfer {}
