@@ -25,7 +25,10 @@ namespace deepinfer {
 struct ModelOptions {
   ActivationFormat activation = ActivationFormat::kFp8Groups32;
   int64_t max_rows_per_step = 512;  ///< tokens of all sequences in one Forward()
-  int64_t max_context = 8192;       ///< tokens of one sequence
+  int64_t max_context = 8192;       ///< tokens of one sequence, at most max_position_embeddings
+  int64_t max_logits_rows = 0;      ///< rows of one Forward() that get logits; 0: up to max_rows_per_step
+
+  static constexpr int64_t kMostRowsPerStep = 1 << 20;
 };
 
 /// Which rows of an item get logits.
@@ -42,7 +45,7 @@ struct Batch {
   std::span<const BatchItem> items;
 };
 
-/// Views into the model's buffers, valid until its next call.
+/// Views into the model's buffers, valid until the next Forward() (ExtendDraft and DraftBlock leave them alone).
 struct ForwardResult {
   ConstFloatView logits;  // [rows asked for, V], items in order
   ConstFloatView taps;    // [T, taps * D], all rows of the step: DSpark's input
@@ -55,7 +58,8 @@ struct Draft {
   std::vector<float> logits;      // [b * V] draft logits, Markov bias included
 };
 
-/// Called after each layer of a Forward() in tests: the residual streams of all rows of the step.
+/// Looks into a Forward() in tests: the residual streams after each layer, the compressed rows that each index source
+/// selected, the experts that each layer routed to; for all rows of the step.
 struct ForwardProbe {
   virtual ~ForwardProbe() = default;
   virtual void OnLayer(int layer, ConstFloatView streams /* [T, n*D] */) = 0;
@@ -76,6 +80,9 @@ class Model {
   /// Bytes of activations and scratch held by the model and its Ops (promise 5).
   virtual int64_t workspace_bytes() const = 0;
 
+  /// Bytes reserved for a sequence of up to `tokens` tokens.
+  virtual int64_t sequence_bytes(int64_t tokens) const = 0;
+
   /// A new empty sequence that can hold `max_tokens` (<= max_context) tokens.
   virtual Result<std::unique_ptr<SequenceState>> NewSequence(int64_t max_tokens) const = 0;
 
@@ -86,7 +93,8 @@ class Model {
   /// Forgets the last tokens so that `length` remain; at most SequenceState::kRollback tokens.
   virtual Status Truncate(SequenceState& sequence, int64_t length) const = 0;
 
-  /// Feeds the first `count` rows of an item's taps (rows first_row.. of the last ForwardResult) to the draft rings.
+  /// Feeds taps [rows, taps * D] (accepted rows of a sequence, from the last ForwardResult) to the draft rings; row i
+  /// stands at first_position + i. Rows that do not continue the rings start them anew.
   virtual Status ExtendDraft(SequenceState& sequence, ConstFloatView taps, int64_t first_position) = 0;
 
   /// Greedy drafts after `token`, which was sampled for the position after the last one fed to ExtendDraft.

@@ -1,0 +1,32 @@
+#include "model/layer.h"
+
+#include "model/attention.h"
+#include "model/compressor.h"
+#include "model/feed_forward.h"
+#include "model/hyper_connection.h"
+
+namespace deepinfer {
+
+ConstFloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre) {
+  const StepBuffers& buffers = context.workspace.step;
+  const FloatView attention_mix = context.Rows(buffers.attention_mix);
+  const FloatView feed_forward_mix = context.Rows(buffers.feed_forward_mix);
+  const FloatView input = context.Rows(buffers.input);
+  const FloatView output = context.Rows(buffers.output);
+
+  // Each sublayer collapses with the coefficients of the one before it, then writes back with its own. `pre` may be
+  // feed_forward_mix itself, so it is read before that is overwritten.
+  MixStreams(context, weights.hc_attn, attention_mix);
+  SublayerInput(context, pre, weights.attn_norm, input);
+  if (context.config.IsKvSource(layer)) PublishCompressedRows(context, layer, weights.attention, input);
+  Attend(context, layer, weights.attention, input, output);
+  SpreadOutput(context, output, attention_mix);
+
+  MixStreams(context, weights.hc_ffn, feed_forward_mix);
+  SublayerInput(context, attention_mix, weights.ffn_norm, input);
+  FeedForward(context, layer, weights.ffn, input, output);
+  SpreadOutput(context, output, feed_forward_mix);
+  return feed_forward_mix;
+}
+
+}  // namespace deepinfer
