@@ -61,6 +61,28 @@ HWY_INLINE V Fp8GroupScale(D d, V amax) {
   return CeilPowerOfTwo(d, hn::Mul(hn::Max(amax, hn::Set(d, 1e-4f)), hn::Set(d, 1.0f / 448)));
 }
 
+/// The scale of one group of index vectors (spec c.7, fake_fp4_32): 2^ceil(log2(max(amax, 6 * 2^-126) / 6)).
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V IndexGroupScale(D d, V amax) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return CeilPowerOfTwo(d, hn::Mul(hn::Max(amax, hn::Set(d, 6.0f * 0x1p-126f)), hn::Set(d, 1.0f / 6)));
+}
+
+/// out = x through E2M1 with one power-of-two scale per 32 columns (spec c.7, fake_fp4_32), as F32 values. columns is a
+/// multiple of 32. out may be x. A negative value that rounds to zero becomes +0.
+template <class D>
+HWY_INLINE void FakeQuantiseIndexFp4(D d, const float* x, float* out, int64_t columns) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  constexpr int kGroup = 32;
+  for (int64_t column = 0; column < columns; column += kGroup) {
+    // E2M1 binades end at 1. No clamp: scale >= amax / 6 up to F32 rounding, and 6 * (1 + 2^-23) still rounds to 6.
+    const auto scale = IndexGroupScale(d, GroupAbsMax<kGroup>(d, x + column));
+    for (size_t i = 0; i < kGroup; i += hn::Lanes(d)) {
+      hn::StoreU(RoundToGrid<1>(d, hn::LoadU(d, x + column + i), scale), d, out + column + i);
+    }
+  }
+}
+
 /// out = x through E4M3 with one power-of-two scale per 32 columns (spec c.1, "q" times its scale), as F32 values.
 /// columns is a multiple of 32. out may be x. A negative value that rounds to zero becomes +0.
 template <class D>
