@@ -42,6 +42,7 @@ struct ScratchLimits {
   int64_t head_width = 0;         ///< max of Dh and the index head width
   int64_t attended_rows = 0;      ///< most keys one query attends: window + block + index_topk
   int64_t index_rows = 0;         ///< most index keys of one sequence
+  int64_t candidate_blocks = 0;   ///< most candidate_topk_blocks of an index source
 };
 
 /// The keys of one sequence for the rows first_row .. first_row + row_count - 1 of the batch, which stand at positions
