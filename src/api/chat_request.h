@@ -1,0 +1,19 @@
+// Chat Completions request (POST /v1/chat/completions) -> neutral conversation and settings.
+//
+// Accepted fields, checks and their sources: docs/prompt-format.md, "Chat Completions". Pure; callable from any thread.
+#ifndef DEEPINFER_API_CHAT_REQUEST_H_
+#define DEEPINFER_API_CHAT_REQUEST_H_
+
+#include <string_view>
+
+#include "api/request.h"
+#include "deepinfer/status.h"
+
+namespace deepinfer {
+
+/// Parses a request body. Every fault of the client is kInvalidArgument (HTTP 400) with a message that names the field.
+Result<ConversationRequest> ParseChatRequest(std::string_view body, const RequestOptions& options = {});
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_API_CHAT_REQUEST_H_
