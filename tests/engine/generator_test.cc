@@ -45,6 +45,7 @@ class ScriptedModel : public Model {
   const ModelConfig& config() const override { return config_; }
   const ModelOptions& options() const override { return options_; }
   int64_t workspace_bytes() const override { return 0; }
+  int64_t sequence_bytes(int64_t) const override { return 0; }
   Result<std::unique_ptr<SequenceState>> NewSequence(int64_t max_tokens) const override {
     ++const_cast<ScriptedModel*>(this)->sequences;
     return SequenceState::Create(layout_, max_tokens);
