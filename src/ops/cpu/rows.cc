@@ -35,8 +35,9 @@ void RmsNormRow(const float* x, int64_t columns, const WeightVector& weight, flo
 
 void SwiGluPiece(const float* gate, const float* up, float limit, float* hidden, int64_t columns) {
   ForColumns(0, columns, [&](auto d, int64_t column) HWY_ATTR {
-    const auto g = hn::Min(hn::LoadU(d, gate + column), hn::Set(d, limit));
-    const auto u = hn::Min(hn::Max(hn::LoadU(d, up + column), hn::Set(d, -limit)), hn::Set(d, limit));
+    // The bound comes first: x86 minimum and maximum return their second operand when one is NaN.
+    const auto g = hn::Min(hn::Set(d, limit), hn::LoadU(d, gate + column));
+    const auto u = hn::Min(hn::Set(d, limit), hn::Max(hn::Set(d, -limit), hn::LoadU(d, up + column)));
     hn::StoreU(hn::Mul(Silu(d, g), u), d, hidden + column);
   });
 }
