@@ -35,7 +35,7 @@ enum class ActivationFormat : uint8_t {
 struct ScratchLimits {
   int64_t rows = 0;               ///< T
   int64_t columns = 0;            ///< widest input of any linear
-  int64_t outputs = 0;            ///< widest output of any op-internal product (expert width, mHC coefficients)
+  int64_t outputs = 0;            ///< widest input or output inside an op: hidden size, expert width, mHC coefficients
   int64_t experts_per_token = 0;  ///< K
   int64_t experts = 0;            ///< routed experts of a layer
   int64_t heads = 0;              ///< max of attention and index heads
@@ -173,7 +173,7 @@ class Ops {
                      float scaling, TensorView<int32_t> picks, FloatView weights) = 0;
 
   /// out.row(t) = sum over k, in the order of picks, of w2(clamped silu(w1 x) * (w3 x) * weights[t, k]) (spec c.9).
-  /// x [T, D], out [T, D]. limit <= 0: no clamp.
+  /// x [T, D], out [T, D]; the picks of a token are distinct and ascending, as Route lists them. limit <= 0: no clamp.
   virtual void Experts(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
                        std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                        FloatView out) = 0;

@@ -33,12 +33,12 @@ void RmsNormRow(const float* x, int64_t columns, const WeightVector& weight, flo
   });
 }
 
-void SwiGluPiece(const float* gate, const float* up, float limit, float* hidden, int64_t columns) {
+void SwiGluPiece(const float* gate, const float* up, float limit, float factor, float* hidden, int64_t columns) {
   ForColumns(0, columns, [&](auto d, int64_t column) HWY_ATTR {
     // The bound comes first: x86 minimum and maximum return their second operand when one is NaN.
     const auto g = hn::Min(hn::Set(d, limit), hn::LoadU(d, gate + column));
     const auto u = hn::Min(hn::Set(d, limit), hn::Max(hn::Set(d, -limit), hn::LoadU(d, up + column)));
-    hn::StoreU(hn::Mul(Silu(d, g), u), d, hidden + column);
+    hn::StoreU(hn::Mul(hn::Mul(Silu(d, g), u), hn::Set(d, factor)), d, hidden + column);
   });
 }
 
@@ -79,9 +79,16 @@ void SwiGlu(ThreadPool& pool, ConstFloatView gate, ConstFloatView up, float limi
   const float bound = limit > 0 ? limit : std::numeric_limits<float>::infinity();
   // An exponential and a division per value: some three times the time of its traffic.
   ForRowPieces(pool, hidden.rows, hidden.columns, 3 * 12, [&](int64_t t, int64_t begin, int64_t end) {
-    kernel(gate.row(t) + begin, up.row(t) + begin, bound, hidden.row(t) + begin, end - begin);
+    kernel(gate.row(t) + begin, up.row(t) + begin, bound, 1.0f, hidden.row(t) + begin, end - begin);
   });
 }
+
+void SwiGluRow(const float* gate, const float* up, float limit, float factor, float* hidden, int64_t columns) {
+  const float bound = limit > 0 ? limit : std::numeric_limits<float>::infinity();
+  HWY_DYNAMIC_DISPATCH(SwiGluPiece)(gate, up, bound, factor, hidden, columns);
+}
+
+void AddRow(const float* y, float* out, int64_t columns) { HWY_DYNAMIC_DISPATCH(AddPiece)(y, out, columns); }
 
 void Add(ThreadPool& pool, ConstFloatView y, FloatView out) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(AddPiece);
