@@ -36,13 +36,13 @@ struct Buffers {
   }
 
   int64_t padded_heads;
-  KeyRow* rows;    // [keys]
-  float* values;   // [keys, KeyStride(width)]
-  float* scores;   // [keys, padded_heads], then the softmax weights
-  float* queries;  // [width, padded_heads]
-  float* sums;     // [padded_heads, width]
-  float* sinks;    // [padded_heads]
-  float* inverse;  // [padded_heads]
+  KeyRow* rows;      // [keys]
+  float* values;     // [keys, KeyStride(width)]
+  float* scores;     // [keys, padded_heads], then the softmax weights
+  float* queries;    // [width, padded_heads]
+  float* sums;       // [padded_heads, width]
+  float* sinks;      // [padded_heads]
+  float* inverse;    // [padded_heads]
   int64_t size = 0;  // floats
 };
 
@@ -56,46 +56,6 @@ float StoredFloat(const WeightVector& vector, int64_t index) {
   std::memcpy(&value, vector.data + index * 4, sizeof(value));
   return value;
 }
-
-// Appends rows that follow one another, or lie anywhere, to a key list; keeps the per-page arithmetic out of the loop.
-class KeyList {
- public:
-  explicit KeyList(KeyRow* rows) : begin_(rows), next_(rows) {}
-
-  void AppendRun(const PackedRows& from, int64_t row, int64_t count) {
-    const RowBytes bytes = PackedRowBytes(from.format, from.channels);
-    int64_t page = row / from.rows_per_page;
-    int64_t slot = row % from.rows_per_page;
-    while (count > 0) {
-      const int64_t here = std::min(count, from.rows_per_page - slot);
-      const uint8_t* values = from.pages[page] + slot * bytes.values;
-      const uint8_t* scales = from.pages[page] + from.rows_per_page * bytes.values + slot * bytes.scales;
-      for (int64_t i = 0; i < here; ++i) {
-        *next_++ = {values + i * bytes.values, scales + i * bytes.scales, from.format};
-      }
-      count -= here;
-      slot = 0;
-      ++page;
-    }
-  }
-
-  void AppendRows(const PackedRows& from, const int32_t* rows, int32_t count) {
-    const RowBytes bytes = PackedRowBytes(from.format, from.channels);
-    const uint32_t per_page = static_cast<uint32_t>(from.rows_per_page);
-    for (int32_t i = 0; i < count; ++i) {
-      const uint32_t row = static_cast<uint32_t>(rows[i]);
-      const uint8_t* page = from.pages[row / per_page];
-      const int64_t slot = row % per_page;
-      *next_++ = {page + slot * bytes.values, page + per_page * bytes.values + slot * bytes.scales, from.format};
-    }
-  }
-
-  int64_t size() const { return next_ - begin_; }
-
- private:
-  KeyRow* begin_;
-  KeyRow* next_;
-};
 
 // Window positions [begin, end) that row `row` of the sequence sees.
 StaticRange WindowOf(const AttentionSequence& sequence, int32_t row, int window) {
@@ -112,8 +72,7 @@ int64_t GatherKeys(const AttentionSequence& sequence, int32_t row, int window, c
   int64_t position = seen.begin;
   while (position < std::min(seen.end, sequence.first_position)) {
     const int64_t slot = position % sequence.ring_slots;
-    const int64_t run =
-        std::min(std::min(seen.end, sequence.first_position) - position, sequence.ring_slots - slot);
+    const int64_t run = std::min(std::min(seen.end, sequence.first_position) - position, sequence.ring_slots - slot);
     keys.AppendRun(sequence.ring, slot, run);
     position += run;
   }
@@ -134,9 +93,9 @@ Status AttentionScratch::Reserve(const ScratchLimits& limits, int workers) {
   floats_per_worker = Buffers(nullptr, nullptr, limits.heads, limits.head_width, attended_rows).size;
   if (!floats.Allocate(floats_per_worker * workers) || !keys.Allocate(attended_rows * workers) ||
       !bounds.Allocate(workers + 1)) {
-    return Status::ResourceExhausted("no memory for attention scratch: " +
-                                     std::to_string(floats_per_worker * workers * 4) + " bytes for " +
-                                     std::to_string(workers) + " threads; use fewer threads");
+    return Status::ResourceExhausted(
+        "no memory for attention scratch: " + std::to_string(floats_per_worker * workers * 4) + " bytes for " +
+        std::to_string(workers) + " threads; use fewer threads");
   }
   return Status::Ok();
 }
@@ -188,8 +147,8 @@ void Attention(ThreadPool& pool, AttentionScratch& scratch, ConstFloatView q, in
         });
         pool.Run([&](int worker) {
           const StaticRange range = SplitRange(ValueItems(b.padded_heads, width), worker, workers);
-          AddValues(b.values, b.scores, count, b.padded_heads, width, range.begin, range.end, b.inverse, b.sums,
-                    heads, out.row(t));
+          AddValues(b.values, b.scores, count, b.padded_heads, width, range.begin, range.end, b.inverse, b.sums, heads,
+                    out.row(t));
         });
       }
     });

@@ -29,8 +29,8 @@ struct AttentionScratch {
   Status Reserve(const ScratchLimits& limits, int workers);
   int64_t bytes() const { return floats.bytes() + keys.bytes() + bounds.bytes(); }
 
-  AlignedBuffer<float> floats;   // [workers, floats_per_worker]: de-quantised keys, scores, queries, sums
-  AlignedBuffer<KeyRow> keys;    // [workers, attended_rows]
+  AlignedBuffer<float> floats;    // [workers, floats_per_worker]: de-quantised keys, scores, queries, sums
+  AlignedBuffer<KeyRow> keys;     // [workers, attended_rows]
   AlignedBuffer<int64_t> bounds;  // [workers + 1] first token of each worker
   int64_t floats_per_worker = 0;
   int64_t attended_rows = 0;

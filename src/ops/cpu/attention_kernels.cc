@@ -162,9 +162,9 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT values, int64_t value_stride
   }
 }
 
-void AddValues(const float* HWY_RESTRICT values, const float* HWY_RESTRICT weights, int64_t count,
-               int64_t padded_heads, int64_t width, int64_t begin, int64_t end, const float* HWY_RESTRICT inverse,
-               float* HWY_RESTRICT sums, int64_t heads, float* HWY_RESTRICT out) {
+void AddValues(const float* HWY_RESTRICT values, const float* HWY_RESTRICT weights, int64_t count, int64_t padded_heads,
+               int64_t width, int64_t begin, int64_t end, const float* HWY_RESTRICT inverse, float* HWY_RESTRICT sums,
+               int64_t heads, float* HWY_RESTRICT out) {
   const Tag d;
   const int64_t head_tiles = padded_heads / kHeadTile;
   const int64_t stride = KeyStride(width);
@@ -175,7 +175,8 @@ void AddValues(const float* HWY_RESTRICT values, const float* HWY_RESTRICT weigh
     }
   };
   for_items([&](int64_t head, int64_t first, int64_t last) HWY_ATTR {
-    for (int h = 0; h < kHeadTile; ++h) std::fill(sums + (head + h) * width + first, sums + (head + h) * width + last, 0.0f);
+    for (int h = 0; h < kHeadTile; ++h)
+      std::fill(sums + (head + h) * width + first, sums + (head + h) * width + last, 0.0f);
   });
   for (int64_t key = 0; key < count; key += kKeyChunk) {
     const int64_t keys = std::min(kKeyChunk, count - key);

@@ -9,16 +9,9 @@
 
 #include <cstdint>
 
-#include "ops/packed_rows.h"
+#include "ops/cpu/unpack_rows.h"
 
 namespace deepinfer::cpu {
-
-/// Where one packed key lies.
-struct KeyRow {
-  const uint8_t* values;
-  const uint8_t* scales;
-  RowFormat format;
-};
 
 /// Ranges of keys begin at a multiple of this; buffers of n keys or scores have room for n rounded up to it.
 inline constexpr int64_t kKeyGrain = 12;
