@@ -122,7 +122,9 @@ class Renderer {
     const auto is_named = [&](const Tool& tool) { return tool.name == conversation_.named_tool; };
     if (!conversation_.named_tool.empty() &&
         std::none_of(conversation_.tools.begin(), conversation_.tools.end(), is_named)) {
-      return Status::InvalidArgument("tool_choice: tools has no tool named " + conversation_.named_tool);
+      std::string message = "tool_choice: tools has no tool named ";
+      AppendPythonString(conversation_.named_tool, &message);
+      return Status::InvalidArgument(std::move(message));
     }
     return Status::Ok();
   }
