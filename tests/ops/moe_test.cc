@@ -275,11 +275,11 @@ TEST_P(MoeTest, RoutingWeightMultipliesBeforeQuantisation) {
   EXPECT_EQ(clamped.row(0)[1], -32 * 32 * 17.0f / 16);
 }
 
-// out = first pick + second pick: 2^24 + 1 loses the 1, then -2^24 leaves 0; in the other order 1 remains.
+// Picks are ascending. 2^24 + 1 - 2^24 loses the 1; 2^24 - 2^24 + 1 keeps it.
 TEST_P(MoeTest, PicksAreAddedInOrder) {
   Random random(7);
-  OwnedExperts experts(WeightFormat::kF4Row32, 3, 32, 32, random);
-  for (size_t e = 0; e < 3; ++e) {
+  OwnedExperts experts(WeightFormat::kF4Row32, 4, 32, 32, random);
+  for (size_t e = 0; e < 4; ++e) {
     experts.w1[e] = ZeroWeight(WeightFormat::kF4Row32, 32, 32);
     experts.w2[e] = ZeroWeight(WeightFormat::kF4Row32, 32, 32);
     experts.w3[e] = ZeroWeight(WeightFormat::kF4Row32, 32, 32);
@@ -287,7 +287,7 @@ TEST_P(MoeTest, PicksAreAddedInOrder) {
     experts.w2[e].Set(0, 0, e == 2 ? -1 : 1);
     experts.w3[e].Set(0, 0, 4);
   }
-  Task task{Tensor(2, 32), {0, 1, 2, 0, 2, 1}, Tensor(2, 3)};
+  Task task{Tensor(2, 32), {0, 1, 2, 0, 2, 3}, Tensor(2, 3)};
   task.x.Fill(0);
   task.x.row(0)[0] = 8;  // every hidden is 32 * 32 * weight
   task.x.row(1)[0] = 8;

@@ -25,6 +25,7 @@ ScratchLimits Limits() {
   limits.head_width = 512;
   limits.attended_rows = 1024;
   limits.index_rows = 4096;
+  limits.candidate_blocks = 200;
   return limits;
 }
 
