@@ -1,5 +1,5 @@
-// CpuOps: the Ops of this machine's CPU. Kernels live in one file pair per family (linear, experts, rows, pack,
-// attention, index); this class owns the thread pool and their scratch and forwards to them.
+// CpuOps: the Ops of this machine's CPU. Kernels live in one file pair per family (linear, experts, rows, streams,
+// rope, pack, attention, index, engram, route); this class owns the thread pool and their scratch and forwards to them.
 //
 // Thread-safety: as Ops: one driving thread. Ownership: owns the pool and all scratch.
 #ifndef DEEPINFER_OPS_CPU_CPU_OPS_H_
@@ -12,6 +12,7 @@
 #include "ops/cpu/experts.h"
 #include "ops/cpu/index.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/route.h"
 #include "ops/ops.h"
 
 namespace deepinfer {
@@ -63,6 +64,7 @@ class CpuOps final : public Ops {
   cpu::ExpertsScratch experts_;
   cpu::AttentionScratch attention_;
   cpu::IndexScratch index_;
+  cpu::RouteScratch route_;
 };
 
 }  // namespace deepinfer
