@@ -186,7 +186,7 @@ Result<RegexSplits> RegexSplits::Compile(const std::vector<std::string>& pattern
   for (const std::string& pattern : patterns) {
     Result<std::shared_ptr<const void>> code = CompilePattern(pattern);
     if (!code.ok()) {
-      return Status(code.status().code(), "split pattern \"" + pattern + "\" " + code.status().message());
+      return Status(code.status().code(), "split pattern " + QuotedExcerpt(pattern) + " " + code.status().message());
     }
     splits.codes_.push_back(std::move(code).value());
   }

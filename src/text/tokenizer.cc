@@ -153,7 +153,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view json, co
             [&](int32_t a, int32_t b) { return vocabulary.Bytes(a) < vocabulary.Bytes(b); });
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (vocabulary.Bytes(sorted[i - 1]) == vocabulary.Bytes(sorted[i])) {
-      return Status::Corruption(name + ": added_tokens: \"" + std::string(vocabulary.Bytes(sorted[i])) + "\" has ids " +
+      return Status::Corruption(name + ": added_tokens: " + QuotedExcerpt(vocabulary.Bytes(sorted[i])) + " has ids " +
                                 std::to_string(sorted[i - 1]) + " and " + std::to_string(sorted[i]));
     }
   }

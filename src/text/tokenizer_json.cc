@@ -3,6 +3,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "text/utf8.h"
+
 namespace deepinfer {
 namespace {
 
@@ -10,15 +12,6 @@ using Json = nlohmann::json;
 
 // Real files nest seven levels; the limit keeps hostile ones from exhausting memory.
 constexpr size_t kMaxDepth = 32;
-
-// Strings of a damaged file can be megabytes long.
-std::string Quoted(std::string_view text) {
-  constexpr size_t kMaxShown = 60;
-  std::string shown;
-  for (const char byte : text.substr(0, kMaxShown))
-    shown.push_back(static_cast<unsigned char>(byte) < 0x20 ? ' ' : byte);
-  return "\"" + shown + (text.size() > kMaxShown ? "...\"" : "\"");
-}
 
 // Collects model.vocab and model.merges, which hold nearly all of the file, straight into vectors and everything else
 // into a small document: several times faster than a document of the whole file.
@@ -58,7 +51,7 @@ class DefinitionReader : public nlohmann::json_sax<Json> {
     key_ = std::move(value);
     if (mode_ == Mode::kVocabulary) return true;
     if (open_.size() == 1) section_ = key_;
-    if (open_.back()->contains(key_)) return Fail("key " + Quoted(key_) + " occurs twice in one object");
+    if (open_.back()->contains(key_)) return Fail("key " + QuotedExcerpt(key_) + " occurs twice in one object");
     return true;
   }
 
@@ -128,7 +121,7 @@ class DefinitionReader : public nlohmann::json_sax<Json> {
 
   bool WrongElement(std::string_view found) {
     if (mode_ == Mode::kVocabulary) {
-      return Fail("model.vocab[" + Quoted(key_) + "]: expected an integer id, found " + std::string(found));
+      return Fail("model.vocab[" + QuotedExcerpt(key_) + "]: expected an integer id, found " + std::string(found));
     }
     return Fail(MergeName() + ": expected \"left right\" or [\"left\", \"right\"], found " + std::string(found));
   }
@@ -141,7 +134,7 @@ class DefinitionReader : public nlohmann::json_sax<Json> {
   bool AddJoinedMerge(const std::string& both) {
     const size_t blank = both.find(' ');
     if (blank == std::string::npos || both.find(' ', blank + 1) != std::string::npos) {
-      return Fail(MergeName() + ": expected two tokens with one blank between, found " + Quoted(both));
+      return Fail(MergeName() + ": expected two tokens with one blank between, found " + QuotedExcerpt(both));
     }
     definition_->merges.emplace_back(both.substr(0, blank), both.substr(blank + 1));
     return true;
@@ -218,7 +211,7 @@ class DefinitionChecker {
   }
 
   static std::string Show(const Json& value) {
-    if (value.is_string()) return Quoted(value.get_ref<const std::string&>());
+    if (value.is_string()) return QuotedExcerpt(value.get_ref<const std::string&>());
     if (value.is_structured()) return std::string(value.is_array() ? "an array" : "an object");
     return value.dump();
   }

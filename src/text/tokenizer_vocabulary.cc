@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "text/byte_alphabet.h"
+#include "text/utf8.h"
 
 namespace deepinfer {
 
@@ -25,25 +26,26 @@ Result<TokenizerVocabulary> TokenizerVocabulary::Build(const TokenizerDefinition
   std::vector<const AddedToken*> added(most, nullptr);
   for (const auto& [text, id] : definition.vocabulary) {
     if (id < 0 || id >= static_cast<int64_t>(most)) {
-      return Status::Corruption(name + ": model.vocab[\"" + text + "\"]: id " + std::to_string(id) +
+      return Status::Corruption(name + ": model.vocab[" + QuotedExcerpt(text) + "]: id " + std::to_string(id) +
                                 " is out of range; with " + std::to_string(most) + " entries ids end at " +
                                 std::to_string(most - 1));
     }
     if (spelling[id] != nullptr) {
-      return Status::Corruption(name + ": model.vocab gives id " + std::to_string(id) + " to both \"" + *spelling[id] +
-                                "\" and \"" + text + "\"");
+      return Status::Corruption(name + ": model.vocab gives id " + std::to_string(id) + " to both " +
+                                QuotedExcerpt(*spelling[id]) + " and " + QuotedExcerpt(text));
     }
     spelling[id] = &text;
   }
   for (const AddedToken& token : definition.added_tokens) {
-    const std::string where = name + ": added_tokens: id " + std::to_string(token.id) + " (\"" + token.content + "\") ";
+    const std::string where =
+        name + ": added_tokens: id " + std::to_string(token.id) + " (" + QuotedExcerpt(token.content) + ") ";
     if (static_cast<size_t>(token.id) >= most) {
       return Status::Corruption(where + "is out of range; with " + std::to_string(most) + " entries ids end at " +
                                 std::to_string(most - 1));
     }
     if (added[token.id] != nullptr) return Status::Corruption(where + "occurs twice");
     if (spelling[token.id] != nullptr && *spelling[token.id] != token.content) {
-      return Status::Corruption(where + "is \"" + *spelling[token.id] + "\" in model.vocab");
+      return Status::Corruption(where + "is " + QuotedExcerpt(*spelling[token.id]) + " in model.vocab");
     }
     added[token.id] = &token;
   }
@@ -86,8 +88,9 @@ Result<TokenizerVocabulary> TokenizerVocabulary::Build(const TokenizerDefinition
     size_t at = hash & table.mask_;
     for (; table.slots_[at].id != kAbsent; at = (at + 1) & table.mask_) {
       if (table.Bytes(table.slots_[at].id) == table.Bytes(id)) {
-        return Status::Corruption(name + ": model.vocab has the token \"" + *spelling[id] + "\" twice, as ids " +
-                                  std::to_string(table.slots_[at].id) + " and " + std::to_string(id));
+        return Status::Corruption(name + ": model.vocab has the token " + QuotedExcerpt(*spelling[id]) +
+                                  " twice, as ids " + std::to_string(table.slots_[at].id) + " and " +
+                                  std::to_string(id));
       }
     }
     table.slots_[at] = {static_cast<uint32_t>(hash >> 32), id};

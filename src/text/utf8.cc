@@ -72,6 +72,17 @@ std::string RepairUtf8(std::string_view bytes) {
   }
 }
 
+std::string QuotedExcerpt(std::string_view text) {
+  constexpr size_t kMaxShown = 60;
+  std::string shown = RepairUtf8(text.substr(0, 2 * kMaxShown));
+  const bool cut = shown.size() > kMaxShown || text.size() > 2 * kMaxShown;
+  shown.resize(ValidUtf8Prefix(std::string_view(shown).substr(0, kMaxShown)));
+  for (char& byte : shown) {
+    if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) byte = ' ';
+  }
+  return "\"" + shown + (cut ? "...\"" : "\"");
+}
+
 void AppendUtf8(uint32_t code_point, std::string* out) {
   const auto tail = [&](int shift) { return static_cast<char>(0x80 | ((code_point >> shift) & 0x3F)); };
   if (code_point < 0x80) {

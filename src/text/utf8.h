@@ -42,6 +42,9 @@ std::string RepairUtf8(std::string_view bytes);
 /// Appends the UTF-8 of `code_point`, which must be a Unicode scalar value.
 void AppendUtf8(uint32_t code_point, std::string* out);
 
+/// `text` in double quotes for a one-line message: repaired, control characters as blanks, at most 60 bytes of it.
+std::string QuotedExcerpt(std::string_view text);
+
 /// Decodes the character at `text[position]` of well-formed UTF-8 and moves `position` past it.
 inline uint32_t NextCodePoint(const char* text, size_t* position) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(text) + *position;

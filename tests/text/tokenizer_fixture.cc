@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "text/byte_alphabet.h"
+#include "text/pretokenizer.h"
 #include "text/utf8.h"
 
 namespace deepinfer::testing {
@@ -47,6 +49,37 @@ const Tokenizer& ReleasedTokenizer() {
 const Tokenizer& NanoTokenizer() {
   static const auto tokenizer = Tokenizer::Load(kSource + "/models/nano/tokenizer.json");
   return OrGive(tokenizer);
+}
+
+nlohmann::ordered_json SmallTokenizerJson(const std::vector<std::string>& merges) {
+  using Json = nlohmann::ordered_json;
+  Json splits = Json::array();
+  for (const std::string& pattern : DeepSeekSplitPatterns()) {
+    splits.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+  }
+  splits.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}});
+  Json vocabulary = Json::object();
+  int32_t next = 0;
+  for (int byte = 0; byte < 256; ++byte) vocabulary[SpellingOfBytes(std::string(1, static_cast<char>(byte)))] = next++;
+  for (const std::string& merge : merges) {
+    std::string joined = merge;
+    joined.erase(joined.find(' '), 1);
+    if (!vocabulary.contains(joined)) vocabulary[joined] = next++;
+  }
+  const auto added = [](int32_t id, const std::string& content, bool special) {
+    return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", special}};
+  };
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", {added(next, "<bos>", true), added(next + 1, "<|tool|>", false)}},
+          {"normalizer", {{"type", "Sequence"}, {"normalizers", Json::array()}}},
+          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", splits}}},
+          {"post_processor", {{"type", "ByteLevel"}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"vocab", vocabulary}, {"merges", merges}}}};
 }
 
 std::string RandomText(std::mt19937* random, size_t length) {
