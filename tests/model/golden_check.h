@@ -23,8 +23,8 @@ struct GoldenLimits {
   float expert_margin = 0;     ///< picks with at least this margin agree
   float index_margin = 0;      ///< selections with more than this margin agree
   double index_share = 0;      ///< of the recorded rows are selected in any case
-  float draft_logit = 0;       ///< absolute, last row not calm
-  float draft_confidence = 0;  ///< absolute, last row not calm
+  float draft_logit = 0;       ///< absolute, a row not calm
+  float draft_confidence = 0;  ///< absolute, a row not calm
   float draft_margin = 0;      ///< drafts with more than this margin agree
 };
 
@@ -38,9 +38,8 @@ class GoldenCheck {
   /// Feeds one prompt in a single chunk and its greedy continuation, and compares; failures name the prompt.
   void Run(const GoldenFile& golden, const std::string& name);
 
-  /// Compares the figures that are over all prompts and prints them. `calm_share` is what this selection of prompts is
-  /// held to.
-  void Finish(const std::string& title, double calm_share) const;
+  /// Compares the figures that are over all prompts and prints them.
+  void Finish(const std::string& title) const;
 
  private:
   void CheckLogits(const GoldenFile& golden, const std::vector<std::vector<float>>& logits);
@@ -54,6 +53,7 @@ class GoldenCheck {
   const GoldenLimits limits_;
   std::vector<double> distances_;  // of all stored logits rows so far
   bool calm_ = false;              // the last row of the current prompt is calm, here and in the reference
+  bool all_calm_ = false;          // all stored rows of the current prompt are
   int greedy_steps_ = 0;           // compared
 };
 

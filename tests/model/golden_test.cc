@@ -31,12 +31,21 @@ std::vector<std::filesystem::path> GoldenFiles(const std::filesystem::path& fold
   return files;
 }
 
+enum class Backend { kReference, kCpu };
+
+struct GoldenCase {
+  Backend backend;
+  const char* model;
+  const char* mode;
+};
+
 void RunFolder(const std::filesystem::path& model_folder, const std::filesystem::path& golden_folder,
-               const std::string& model, const std::string& mode, double calm_share) {
+               const GoldenCase& test) {
+  const auto& [backend, model, mode] = test;
   ModelOptions options;
-  options.activation = mode == "fp8act" ? ActivationFormat::kFp8Groups32 : ActivationFormat::kExact;
+  options.activation = std::string(mode) == "fp8act" ? ActivationFormat::kFp8Groups32 : ActivationFormat::kExact;
   options.max_rows_per_step = 3072;
-  LoadedModel loaded(model_folder, MakeReferenceOps(), options);
+  LoadedModel loaded(model_folder, backend == Backend::kCpu ? MakeCpuOps(2) : MakeReferenceOps(), options);
   GoldenCheck check(loaded, LimitsFor(model, mode));
   const std::vector<std::filesystem::path> files = GoldenFiles(golden_folder, mode);
   ASSERT_FALSE(files.empty()) << golden_folder;
@@ -45,20 +54,15 @@ void RunFolder(const std::filesystem::path& model_folder, const std::filesystem:
     ASSERT_TRUE(golden.ok()) << golden.status().message();
     check.Run(*golden, file.filename().string());
   }
-  check.Finish(model + " " + mode, calm_share);
+  check.Finish(std::string(model) + " " + mode);
 }
-
-struct GoldenCase {
-  const char* model;
-  const char* mode;
-};
 
 class GoldenInRepository : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(GoldenInRepository, Agrees) {
-  const auto [model, mode] = GetParam();
-  const auto folder = std::filesystem::path(DEEPINFER_SOURCE_DIR) / "tests" / "data" / "golden" / model;
-  RunFolder(ModelFolder(model), folder, model, mode, LimitsFor(model, mode).calm_share);
+  const GoldenCase& test = GetParam();
+  const auto folder = std::filesystem::path(DEEPINFER_SOURCE_DIR) / "tests" / "data" / "golden" / test.model;
+  RunFolder(ModelFolder(test.model), folder, test);
 }
 
 class GoldenShared : public testing::TestWithParam<GoldenCase> {};
@@ -66,24 +70,30 @@ class GoldenShared : public testing::TestWithParam<GoldenCase> {};
 TEST_P(GoldenShared, Agrees) {
   const char* shared = std::getenv("DEEPINFER_SHARED");
   if (shared == nullptr) GTEST_SKIP() << "DEEPINFER_SHARED is not set";
-  const auto [model, mode] = GetParam();
+  const GoldenCase& test = GetParam();
   const std::filesystem::path folder(shared);
-  RunFolder(folder / "models" / model, folder / "golden" / model, model, mode, LimitsFor(model, mode).calm_share);
+  RunFolder(folder / "models" / test.model, folder / "golden" / test.model, test);
 }
 
 std::string CaseName(const testing::TestParamInfo<GoldenCase>& info) {
-  return std::string(info.param.model) + "_" + info.param.mode;
+  const std::string backend = info.param.backend == Backend::kCpu ? "cpu_" : "reference_";
+  return backend + info.param.model + "_" + info.param.mode;
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, GoldenInRepository,
-                         testing::Values(GoldenCase{"tiny2", "f32act"}, GoldenCase{"tiny2", "fp8act"},
-                                         GoldenCase{"nano", "f32act"}, GoldenCase{"nano", "fp8act"}),
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenInRepository,
+                         testing::Values(GoldenCase{Backend::kReference, "tiny2", "f32act"},
+                                         GoldenCase{Backend::kReference, "tiny2", "fp8act"},
+                                         GoldenCase{Backend::kCpu, "tiny2", "f32act"},
+                                         GoldenCase{Backend::kCpu, "tiny2", "fp8act"},
+                                         GoldenCase{Backend::kCpu, "nano", "f32act"},
+                                         GoldenCase{Backend::kCpu, "nano", "fp8act"}),
                          CaseName);
-INSTANTIATE_TEST_SUITE_P(Reference, GoldenShared,
-                         testing::Values(GoldenCase{"tiny", "f32act"}, GoldenCase{"tiny", "fp8act"},
-                                         GoldenCase{"tiny2", "f32act"}, GoldenCase{"tiny2", "fp8act"},
-                                         GoldenCase{"nano", "f32act"}, GoldenCase{"nano", "fp8act"}),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(
+    Golden, GoldenShared,
+    testing::Values(GoldenCase{Backend::kCpu, "tiny", "f32act"}, GoldenCase{Backend::kCpu, "tiny", "fp8act"},
+                    GoldenCase{Backend::kCpu, "tiny2", "f32act"}, GoldenCase{Backend::kCpu, "tiny2", "fp8act"},
+                    GoldenCase{Backend::kCpu, "nano", "f32act"}, GoldenCase{Backend::kCpu, "nano", "fp8act"}),
+    CaseName);
 
 }  // namespace
 }  // namespace deepinfer::test
