@@ -153,8 +153,7 @@ Status CheckCoverage(const std::vector<TensorInfo>& tensors, uint64_t data_bytes
     previous = &tensor;
   }
   if (covered == data_bytes) return Status::Ok();
-  return Status::Corruption(
-      fmt::format("expected {} bytes of tensors, as the header says, found {}", covered, data_bytes));
+  return Status::Corruption(fmt::format("expected {} bytes of tensors after it, found {}", covered, data_bytes));
 }
 
 }  // namespace
@@ -181,16 +180,15 @@ Result<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view json, ui
       more = reader.Consume(',');
       if (!more) DEEPINFER_RETURN_IF_ERROR(reader.Expect('}'));
     }
-    return reader.ExpectEnd();
+    DEEPINFER_RETURN_IF_ERROR(reader.ExpectEnd());
+    std::unordered_set<std::string_view> names;
+    names.reserve(tensors.size());
+    for (const TensorInfo& tensor : tensors) {
+      if (!names.insert(tensor.name).second) return TensorError(tensor, "expected once, found twice");
+    }
+    return CheckCoverage(tensors, data_bytes);
   };
   if (const Status status = read_all(); !status.ok()) return Status::Corruption("header: " + status.message());
-
-  std::unordered_set<std::string_view> names;
-  names.reserve(tensors.size());
-  for (const TensorInfo& tensor : tensors) {
-    if (!names.insert(tensor.name).second) return TensorError(tensor, "expected once in the header, found twice");
-  }
-  DEEPINFER_RETURN_IF_ERROR(CheckCoverage(tensors, data_bytes));
   return tensors;
 }
 

@@ -46,12 +46,13 @@ uint64_t SeedOf(std::string_view name, uint64_t seed) {
   return hash;
 }
 
-// The middles of `kCount` equally likely slices of the normal distribution: drawing one at random is a cheap normal
-// variate that has no outliers.
+// The middles of `kCount` equally likely slices of the normal distribution, scaled to variance 1: drawing one at random
+// is a cheap normal variate that has no outliers.
 template <size_t kCount>
 const std::array<float, kCount>& NormalSlices() {
   static const std::array<float, kCount> slices = [] {
     std::array<float, kCount> values{};
+    double squares = 0;
     for (size_t i = 0; i < kCount; ++i) {
       const double wanted = (static_cast<double>(i) + 0.5) / kCount;
       double low = -8, high = 8;
@@ -60,7 +61,9 @@ const std::array<float, kCount>& NormalSlices() {
         (std::erfc(-middle / std::sqrt(2.0)) / 2 < wanted ? low : high) = middle;
       }
       values[i] = static_cast<float>(low);
+      squares += low * low;
     }
+    for (float& value : values) value /= static_cast<float>(std::sqrt(squares / kCount));
     return values;
   }();
   return slices;
