@@ -1,0 +1,136 @@
+// info: what a checkpoint is and what running it takes.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "app/machine.h"
+#include "app/memory_plan.h"
+#include "app/model_session.h"
+#include "app/terminal.h"
+#include "checkpoint/parameter_summary.h"
+
+namespace deepinfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string ConfigText(const ModelConfig& config) {
+  std::string text;
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<22}{}\n", name, value);
+  };
+  row("layers", fmt::format("{}, hidden size {}, {} residual streams", config.num_hidden_layers, config.hidden_size,
+                            config.hc_mult));
+  row("attention", fmt::format("{} heads of {} ({} rotary), window {}", config.num_attention_heads, config.head_dim,
+                               config.qk_rope_head_dim, config.sliding_window));
+  row("compressed KV",
+      fmt::format("sources: layers {}; tokens per row: {}", fmt::join(config.kv_source_layer_ids, ", "),
+                  fmt::join(config.compress_ratios, " ")));
+  row("index", fmt::format("sources: layers {}; {} heads of {}, {} rows selected",
+                           fmt::join(config.index_source_layer_ids, ", "), config.index_n_heads, config.index_head_dim,
+                           config.index_topk));
+  row("experts", fmt::format("{} routed, {} used, 1 shared, inner width {}", config.n_routed_experts,
+                             config.num_experts_per_tok, config.moe_intermediate_size));
+  row("Engram", config.engram_layer_ids.empty()
+                    ? "none"
+                    : fmt::format("layers {}; {} rows", fmt::join(config.engram_layer_ids, ", "),
+                                  fmt::join(config.engram_num_embeddings, " + ")));
+  row("DSpark",
+      config.num_nextn_predict_layers == 0
+          ? "none"
+          : fmt::format("{} stages, blocks of {} drafts", config.num_nextn_predict_layers, config.dspark_block_size));
+  row("vocabulary", fmt::format("{} tokens", config.vocab_size));
+  row("positions", fmt::format("{}", config.max_position_embeddings));
+  row("vision", config.vision.has_value() ? "tensors present, not run by this version" : "none");
+  return text;
+}
+
+class InfoCommand : public Command {
+ public:
+  std::string_view name() const override { return "info"; }
+  std::string_view summary() const override { return "Show a checkpoint's configuration, sizes and memory plan"; }
+
+  void AddFlags(CLI::App& flags) override {
+    flags.add_flag("--json", json_, "Print one JSON object");
+    model_.AddTo(flags);
+  }
+
+  Result<int> Run() override {
+    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session, ModelSession::Open(model_));
+    const ParameterSummary summary = SummariseParameters(session->config());
+    const MemoryPlan plan = PlanMemory(*session);
+    DEEPINFER_RETURN_IF_ERROR(WriteAll(1, json_ ? JsonText(*session, summary, plan) : Text(*session, summary, plan)));
+    return kExitOk;
+  }
+
+ private:
+  static std::string Text(const ModelSession& session, const ParameterSummary& summary, const MemoryPlan& plan) {
+    std::string text = fmt::format("{:<22}{}\n", "model", WithoutControls(session.directory().string()));
+    text += ConfigText(session.config());
+
+    constexpr std::string_view kRow = "{:<22}{:>9}{:>18}{:>18}{:>12}{:>18}{:>18}\n";
+    text += "\n" + fmt::format(kRow, "part", "tensors", "parameters", "bytes", "", "used by a token", "bytes");
+    const auto row = [&](const std::string& name, const ParameterCount& count) {
+      if (count.tensors == 0) return;
+      text += fmt::format(kRow, name, count.tensors, count.parameters, count.bytes, HumanBytes(count.bytes),
+                          count.active_parameters, count.active_bytes);
+    };
+    for (int i = 0; i < kModelParts; ++i) {
+      const auto part = static_cast<ModelPart>(i);
+      row(ModelPartName(part), summary.part(part));
+    }
+    row("total", summary.total);
+    text += "(of DSpark: used by a block of drafts, and not part of the total of a token)\n";
+
+    constexpr std::string_view kPlanRow = "{:<58}{:>16}{:>12}\n";
+    text += fmt::format("\nmemory plan: one sequence of {} tokens, {} threads\n", session.context(), session.threads());
+    const auto plan_row = [&](const std::string& name, int64_t bytes) {
+      text += fmt::format(kPlanRow, name, bytes, HumanBytes(bytes));
+    };
+    plan_row("mapped: the checkpoint, resident as touched", plan.mapped_bytes);
+    if (plan.engram_table_bytes > 0) plan_row("  of it Engram tables, read by rows", plan.engram_table_bytes);
+    for (const PlannedAllocation& allocation : plan.allocations) plan_row(allocation.text, allocation.bytes);
+    plan_row("allocated in all", plan.allocated_bytes);
+    return text;
+  }
+
+  static std::string JsonText(const ModelSession& session, const ParameterSummary& summary, const MemoryPlan& plan) {
+    const auto count_json = [](const ParameterCount& count) {
+      return Json({{"tensors", count.tensors},
+                   {"parameters", count.parameters},
+                   {"bytes", count.bytes},
+                   {"active_parameters", count.active_parameters},
+                   {"active_bytes", count.active_bytes}});
+    };
+    Json parts = Json::object();
+    for (int i = 0; i < kModelParts; ++i) {
+      const auto part = static_cast<ModelPart>(i);
+      parts[ModelPartName(part)] = count_json(summary.part(part));
+    }
+    Json allocations = Json::object();
+    for (const PlannedAllocation& allocation : plan.allocations) allocations[allocation.key] = allocation.bytes;
+    const Json object = {{"model", session.directory().string()},
+                         {"config", Json::parse(WriteModelConfig(session.config()))},
+                         {"parameters", {{"parts", parts}, {"total", count_json(summary.total)}}},
+                         {"memory_plan",
+                          {{"context", session.context()},
+                           {"threads", session.threads()},
+                           {"mapped_bytes", plan.mapped_bytes},
+                           {"engram_table_bytes", plan.engram_table_bytes},
+                           {"kv_bytes_per_token", plan.kv_bytes_per_token},
+                           {"allocations", allocations},
+                           {"allocated_bytes", plan.allocated_bytes}}}};
+    return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
+  ModelFlags model_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeInfoCommand() { return std::make_unique<InfoCommand>(); }
+
+}  // namespace deepinfer
