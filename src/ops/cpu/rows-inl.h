@@ -34,18 +34,25 @@ HWY_INLINE void ForColumns(int64_t begin, int64_t end, const Body& body) {
   for (; column < end; ++column) body(hwy::HWY_NAMESPACE::CappedTag<float, 1>(), column);
 }
 
+/// The lanes of `d` at any byte address. (Vector loads need no alignment; the load of a single lane does.)
+template <class D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> LoadBytes(D d, const uint8_t* bytes) {
+  using T = hwy::HWY_NAMESPACE::TFromD<D>;
+  if constexpr (hwy::HWY_NAMESPACE::MaxLanes(D()) == 1) {
+    T value;
+    std::memcpy(&value, bytes, sizeof(T));
+    return hwy::HWY_NAMESPACE::Set(d, value);
+  } else {
+    return hwy::HWY_NAMESPACE::LoadU(d, reinterpret_cast<const T*>(bytes));
+  }
+}
+
 /// F32 or BF16 values at any byte address.
 struct StoredF32 {
   const uint8_t* data;
   template <class D>
   HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> Load(D d, int64_t column) const {
-#if HWY_TARGET == HWY_SCALAR
-    float value;
-    std::memcpy(&value, data + 4 * column, 4);
-    return hwy::HWY_NAMESPACE::Set(d, value);
-#else
-    return hwy::HWY_NAMESPACE::LoadU(d, reinterpret_cast<const float*>(data + 4 * column));
-#endif
+    return LoadBytes(d, data + 4 * column);
   }
 };
 struct StoredBf16 {
@@ -53,15 +60,8 @@ struct StoredBf16 {
   template <class D>
   HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> Load(D d, int64_t column) const {
     namespace hn = hwy::HWY_NAMESPACE;
-    const hn::Rebind<uint16_t, D> d16;
     const hn::RebindToUnsigned<D> d32;
-#if HWY_TARGET == HWY_SCALAR
-    uint16_t bits;
-    std::memcpy(&bits, data + 2 * column, 2);
-    const auto half = hn::Set(d16, bits);
-#else
-    const auto half = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(data + 2 * column));
-#endif
+    const auto half = LoadBytes(hn::Rebind<uint16_t, D>(), data + 2 * column);
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, half)));
   }
 };
