@@ -40,10 +40,10 @@ class JsonValue {
   /// Only a bool: a pointer or an integer must not become true by conversion.
   template <std::same_as<bool> Bool>
   explicit JsonValue(Bool value) : state_(value) {}
-  explicit JsonValue(Number value) : state_(std::move(value)) {}
-  explicit JsonValue(std::string value) : state_(std::move(value)) {}
-  explicit JsonValue(Array value) : state_(std::move(value)) {}
-  explicit JsonValue(Object value) : state_(std::move(value)) {}
+  explicit JsonValue(Number value);
+  explicit JsonValue(std::string value);
+  explicit JsonValue(Array value);
+  explicit JsonValue(Object value);
 
   bool IsNull() const { return std::holds_alternative<std::monostate>(state_); }
   /// The content when the value is of that kind, else nullptr.
@@ -72,6 +72,12 @@ struct JsonMember {
   std::string key;
   JsonValue value;
 };
+
+// Defined where JsonMember is complete: clang instantiates the variant's destructor with the body.
+inline JsonValue::JsonValue(Number value) : state_(std::move(value)) {}
+inline JsonValue::JsonValue(std::string value) : state_(std::move(value)) {}
+inline JsonValue::JsonValue(Array value) : state_(std::move(value)) {}
+inline JsonValue::JsonValue(Object value) : state_(std::move(value)) {}
 
 /// Parses one JSON value that fills `text`. A repeated key keeps its first place and its last value (as Python's dict).
 /// The message says what was expected and found, with line and column (in bytes, from 1).
