@@ -1,7 +1,6 @@
 #include "ops/cpu/cpu_ops.h"
 
-#include <hwy/targets.h>
-
+#include "hwy/highway.h"
 #include "ops/cpu/engram.h"
 #include "ops/cpu/linear_kernels.h"
 #include "ops/cpu/pack.h"
@@ -12,10 +11,9 @@
 namespace deepinfer {
 namespace {
 
-// The instruction set that dynamic dispatch picks: the lowest bit of the supported targets is the best one.
+// The instruction set that dynamic dispatch picks: the lowest bit, of those compiled in, is the best one.
 std::string TargetName() {
-  const int64_t targets = hwy::SupportedTargets();
-  const std::string best = hwy::TargetName(targets & -targets);
+  const std::string best = hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
   return cpu::HasBf16Pairs() ? best + " + AVX512_BF16" : best;
 }
 
