@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kWidth = int64_t{1} << 20;  // keeps every product of two widths far below 2^63
 constexpr int64_t kTokens = int64_t{1} << 24;
 constexpr int64_t kPositions = int64_t{1} << 31;
+constexpr int64_t kHashColumns = 4096;
 
 // Widths of 32 hold whole scale groups of the FP8 and FP4 formats.
 constexpr auto kIntegerSettings = std::to_array<IntegerSetting>({
@@ -210,6 +211,11 @@ Status DeriveEngram(ModelConfig* config) {
   if (config->engram_layer_ids.empty()) {
     config->engram_num_embeddings.clear();
     return Status::Ok();
+  }
+  // Each column costs a search for a prime; the release has 48 in all.
+  const int64_t columns = static_cast<int64_t>(config->engram_layer_ids.size()) * config->HashColumns();
+  if (columns > kHashColumns) {
+    return Expected("engram_layer_ids", fmt::format("at most {} hash columns in all layers", kHashColumns), columns);
   }
   config->engram_hashes = DeriveEngramHashes({.layers = config->engram_layer_ids,
                                               .max_ngram_size = config->engram_max_ngram_size,

@@ -153,6 +153,20 @@ TEST(ModelConfig, WithoutEngramOrStages) {
   EXPECT_FALSE(parsed->RestrictedToCandidates(8));
 }
 
+// Deriving the primes of an absurd number of hash columns would take minutes.
+TEST(ModelConfig, HashColumnsAreLimited) {
+  Json text = {{"vocab_size", 8192},
+               {"hidden_size", 64},
+               {"num_hidden_layers", 40},
+               {"dspark_noise_token_id", 3},
+               {"engram_compressed_vocab_size", 6661},
+               {"engram_max_ngram_size", 8},
+               {"engram_n_heads", 64}};
+  for (int layer = 0; layer < 40; ++layer) text["engram_layer_ids"].push_back(layer);
+  EXPECT_EQ(ParseModelConfig(text.dump()).status().message(),
+            "engram_layer_ids: expected at most 4096 hash columns in all layers, found 17920");
+}
+
 TEST(ModelConfig, SeveralEndTokens) {
   Json config = Json::parse(ReadText(testing_files::kNano / "config.json"));
   config["eos_token_id"] = {1, 7};
@@ -279,6 +293,7 @@ constexpr BadConfig kBadConfigs[] = {
      "text_config.dspark_target_layer_ids: expected strictly ascending layer ids from 0 to 9, found [7, 7]"},
     {"/text_config/engram_layer_ids", "[1, 10]",
      "text_config.engram_layer_ids: expected strictly ascending layer ids from 0 to 9, found [1, 10]"},
+    {"/text_config/engram_n_heads", "65", "text_config.engram_n_heads: expected an integer from 1 to 64, found 65"},
     {"/text_config/engram_num_embeddings/0", "96223",
      "text_config.engram_num_embeddings: expected [96222, 96484], the sums of the primes from engram_vocab_size 16000 "
      "on, found [96223, 96484]"},
