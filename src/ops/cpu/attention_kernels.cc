@@ -24,7 +24,7 @@ constexpr int kScoreVectors = kLanes == 16 ? 2 : HWY_ARCH_ARM_A64 ? 4 : 2;
 constexpr int kValueVectors = kManyRegisters ? 4 : 3;
 static_assert(kKeyGrain % kScoreKeys == 0);
 // Keys whose values stay in the first two cache levels while all heads use them.
-constexpr int64_t kKeyChunk = 64;
+constexpr int64_t kKeyChunk = 128;
 
 // scores[key, head lanes] for K keys and V vectors of heads.
 template <int K, int V, class D>

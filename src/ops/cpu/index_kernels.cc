@@ -80,7 +80,26 @@ constexpr int64_t TileBytes(int64_t width) { return kTileKeys * (width + width /
 
 // Sums of the four channels of a quad for one head, a lane per key: 16-bit halves of products of channels 0, 1 and of
 // channels 2, 3, added up over the eight quads of a group (at most 16 * 24 * 12 in size), then joined to 32 bits.
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX3_DL
+using PairSums = hn::Vec<TagI32>;
+
+struct KeyQuads {
+  HWY_INLINE explicit KeyQuads(const uint8_t* bytes) : keys(hn::Load(TagU8(), bytes)) {}
+  // VPDPBUSD adds all four products of a lane. Highway 1.0.3 checks for AVX512_VNNI before it picks this target but
+  // does not enable the intrinsic in it.
+  HWY_INLINE PairSums AddTo(PairSums sums, const int32_t* quad) const {
+    const auto query = hn::Set(TagI32(), quad[0]);
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(keys.raw), "v"(query.raw));
+    return sums;
+  }
+  hn::Vec<TagU8> keys;
+};
+HWY_INLINE PairSums StartSums(int32_t start) {
+  return hn::Set(TagI32(), (start >> 16) + static_cast<int16_t>(start & 0xffff));
+}
+HWY_INLINE hn::Vec<TagI32> JoinPairs(PairSums sums) { return sums; }
+
+#elif HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 using PairSums = hn::Vec<TagI16>;
 
 #if HWY_TARGET == HWY_AVX2
@@ -217,18 +236,26 @@ void FillTile(const KeyRow* rows, int64_t width, uint8_t* quads) {
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
+// scales [groups, kTileKeys]
+void FillTileScales(const KeyRow* rows, int64_t groups, float* scales) {
+  for (int64_t group = 0; group < groups; ++group) {
+    for (int64_t key = 0; key < kTileKeys; ++key) {
+      scales[group * kTileKeys + key] = std::bit_cast<float>(uint32_t{rows[key].scales[group]} << 23);
+    }
+  }
+}
+
 void FillIndexPanel(const KeyRow* HWY_RESTRICT rows, int64_t count, int64_t width, uint8_t* HWY_RESTRICT panel) {
   for (int64_t first = 0; first < count; first += kTileKeys, panel += TileBytes(width)) {
-    KeyRow tile[kTileKeys];
-    // The rest of an incomplete tile repeats the last key; nobody reads those scores.
-    for (int64_t key = 0; key < kTileKeys; ++key) tile[key] = rows[std::min(first + key, count - 1)];
-    FillTile(tile, width, panel);
-    float* scales = reinterpret_cast<float*>(panel + kTileKeys * width);
-    for (int64_t key = 0; key < kTileKeys; ++key) {
-      for (int64_t group = 0; group < width / kGroup; ++group) {
-        scales[group * kTileKeys + key] = std::bit_cast<float>(uint32_t{tile[key].scales[group]} << 23);
-      }
+    const KeyRow* tile = rows + first;
+    KeyRow rest[kTileKeys];
+    if (first + kTileKeys > count) {
+      // An incomplete tile repeats the last key; nobody reads those scores.
+      for (int64_t key = 0; key < kTileKeys; ++key) rest[key] = rows[std::min(first + key, count - 1)];
+      tile = rest;
     }
+    FillTile(tile, width, panel);
+    FillTileScales(tile, width / kGroup, reinterpret_cast<float*>(panel + kTileKeys * width));
   }
 }
 

@@ -85,19 +85,32 @@ HWY_INLINE void UnpackE4m3Block(D d, const uint8_t* HWY_RESTRICT bytes, float sc
   }
 }
 
-/// 32 E2M1 channels times scales[0..15] (which include 2^14): the even and the odd channel of byte i times scales[i].
+/// 32 E2M1 channels: bytes 0..7 (channels 0..15) times `low`, the rest times `high` (which include 2^14).
 template <class D>
-HWY_INLINE void UnpackE2m1Block(D d, const uint8_t* HWY_RESTRICT bytes, const float* HWY_RESTRICT scales,
+HWY_INLINE void UnpackE2m1Block(D d, const uint8_t* HWY_RESTRICT bytes, float low, float high,
                                 float* HWY_RESTRICT out) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<uint8_t, D> d8;
   constexpr size_t kLanes = hn::MaxLanes(D());
   for (size_t i = 0; i < 16; i += kLanes) {
+    auto factor = hn::Set(d, i < 8 ? low : high);
+    if constexpr (kLanes == 16) factor = hn::ConcatUpperLower(d, hn::Set(d, high), factor);
     const auto pairs = hn::PromoteTo(d16, hn::LoadU(d8, bytes + i));
-    const auto factor = hn::Load(d, scales + i);
     hn::Store(hn::Mul(WidenTopBits<3, 0x8e00>(d, hn::ShiftLeft<12>(pairs)), factor), d, out + i);
     hn::Store(hn::Mul(WidenTopBits<3, 0x8e00>(d, hn::ShiftLeft<8>(pairs)), factor), d, out + 16 + i);
+  }
+}
+
+/// 16 E4M3 values times 2^14, the scales of 256 channels of kCompressedFp4.
+template <class D>
+HWY_INLINE void WidenE4m3Scales(D d, const uint8_t* HWY_RESTRICT bytes, float* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint8_t, D> d8;
+  for (size_t i = 0; i < 16; i += hn::Lanes(d)) {
+    const auto top = hn::ShiftLeft<8>(hn::PromoteTo(d16, hn::LoadU(d8, bytes + i)));
+    hn::Store(hn::Mul(WidenTopBits<1, 0xbf80>(d, top), hn::Set(d, 4194304.0f)), d, out + i);  // 2^(8 + 14)
   }
 }
 
@@ -105,7 +118,6 @@ HWY_INLINE void UnpackE2m1Block(D d, const uint8_t* HWY_RESTRICT bytes, const fl
 template <class D>
 HWY_INLINE void UnpackRow(D d, RowFormat format, const uint8_t* HWY_RESTRICT values,
                           const uint8_t* HWY_RESTRICT scale_bytes, int64_t width, float* HWY_RESTRICT out) {
-  namespace hn = hwy::HWY_NAMESPACE;
   switch (format) {
     case RowFormat::kWindowFp8:
       for (int64_t c = 0; c < width; c += 32) {
@@ -113,27 +125,25 @@ HWY_INLINE void UnpackRow(D d, RowFormat format, const uint8_t* HWY_RESTRICT val
       }
       return;
     case RowFormat::kCompressedFp4:
-      for (int64_t c = 0; c < width; c += 32) {
-        // Two E4M3 scales: bytes 0..7 hold channels 0..15 of the block, bytes 8..15 the rest.
+      for (int64_t first = 0; first < width; first += 256) {
+        const int64_t end = std::min(first + 256, width);
+        uint8_t bytes[16] = {};
         HWY_ALIGN float scales[16];
-        const hn::CappedTag<float, 4> d4;
-        for (int group = 0; group < 2; ++group) {
-          const uint32_t byte = scale_bytes[c / 16 + group];
-          const uint32_t half = (byte & 0x80) << 8 | (byte & 0x7f) << 7;
-          const hn::Rebind<hwy::float16_t, decltype(d4)> dh;
-          const hn::Rebind<uint16_t, decltype(d4)> d16;
-          const auto wide = hn::PromoteTo(d4, hn::BitCast(dh, hn::Set(d16, static_cast<uint16_t>(half))));
-          const auto scale = hn::Mul(wide, hn::Set(d4, 4194304.0f));  // 2^(8 + 14)
-          for (size_t i = 0; i < 8; i += hn::Lanes(d4)) hn::Store(scale, d4, scales + group * 8 + i);
+        if (end - first == 256) {
+          WidenE4m3Scales(d, scale_bytes + first / 16, scales);
+        } else {
+          for (int64_t i = 0; i < (end - first) / 16; ++i) bytes[i] = scale_bytes[first / 16 + i];
+          WidenE4m3Scales(d, bytes, scales);
         }
-        UnpackE2m1Block(d, values + c / 2, scales, out + c);
+        for (int64_t c = first; c < end; c += 32) {
+          UnpackE2m1Block(d, values + c / 2, scales[(c - first) / 16], scales[(c - first) / 16 + 1], out + c);
+        }
       }
       return;
     case RowFormat::kIndexFp4:
       for (int64_t c = 0; c < width; c += 32) {
-        HWY_ALIGN float scales[16];
-        for (float& scale : scales) scale = ShiftedE8m0(scale_bytes[c / 32], 14);
-        UnpackE2m1Block(d, values + c / 2, scales, out + c);
+        const float scale = ShiftedE8m0(scale_bytes[c / 32], 14);
+        UnpackE2m1Block(d, values + c / 2, scale, scale, out + c);
       }
       return;
   }
