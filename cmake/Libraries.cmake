@@ -13,8 +13,10 @@ function(deepinfer_static target)
   endforeach()
 endfunction()
 
-deepinfer_static(lib_hwy hwy)
-deepinfer_static(lib_fmt fmt)
+# Highway and fmt have no archive in Debian. fmt is used header only; of Highway only the headers are, and
+# ops/cpu/highway_runtime.cc stands in for its small library.
+add_library(lib_fmt INTERFACE)
+target_compile_definitions(lib_fmt INTERFACE FMT_HEADER_ONLY)
 deepinfer_static(lib_pcre2 pcre2-8)
 deepinfer_static(lib_icu icuuc icudata)
 target_link_libraries(lib_icu INTERFACE dl)

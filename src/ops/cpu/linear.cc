@@ -73,8 +73,7 @@ void Linear(ThreadPool& pool, LinearScratch& scratch, ConstFloatView x, const We
   assert(std::min(x.rows, kRowBlock) * stride <= scratch.ordered.size());
   uint8_t* ordered = reinterpret_cast<uint8_t*>(scratch.ordered.data());
 
-  // 32 outputs at a time keep FP8 scale blocks whole; 8 when there are few.
-  const int64_t grain = weight.rows >= 64 * pool.workers() ? 32 : kPanelRows;
+  const int64_t grain = x.rows <= kStreamRows ? 1 : kPanelRows;
   const bool small = x.rows * weight.rows * weight.columns < 1 << 15;
   for (int64_t first = 0; first < x.rows; first += kRowBlock) {
     const int64_t rows = std::min(kRowBlock, x.rows - first);
