@@ -1,7 +1,7 @@
 // Every instruction set that the CPU kernels are compiled for and this machine has: vector mathematics against F64,
 // number formats and row ops against the reference, and equal bits wherever multiply-adds are fused.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "targets_test.cc"
+#define HWY_TARGET_INCLUDE "../tests/ops/targets_test.cc"  // from src/
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"

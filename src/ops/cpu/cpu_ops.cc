@@ -2,7 +2,6 @@
 
 #include "hwy/highway.h"
 #include "ops/cpu/engram.h"
-#include "ops/cpu/linear_kernels.h"
 #include "ops/cpu/pack.h"
 #include "ops/cpu/rope.h"
 #include "ops/cpu/rows.h"
@@ -14,7 +13,9 @@ namespace {
 // The instruction set that dynamic dispatch picks: the lowest bit, of those compiled in, is the best one.
 std::string TargetName() {
   const std::string best = hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
-  return cpu::HasBf16Pairs() ? best + " + AVX512_BF16" : best;
+  const bool pairs =
+      cpu::ChooseLinearPath(WeightFormat::kF8Block32, ActivationFormat::kFp8Groups32) == cpu::LinearPath::kBf16Pairs;
+  return pairs ? best + " + AVX512_BF16" : best;
 }
 
 }  // namespace
