@@ -7,6 +7,9 @@
 #include <numeric>
 
 #include "base/dtype.h"
+#include "hwy/highway.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/linear_kernels.h"
 
 namespace deepinfer::test {
 namespace {
@@ -33,23 +36,25 @@ ScratchLimits Limits() {
 
 std::vector<Backend> Backends() {
   std::vector<Backend> backends;
-  backends.push_back({"Reference", MakeReferenceOps, MakeReferenceOps});
-#if DEEPINFER_TEST_CPU_OPS
-  for (const int threads : {1, 2, 3}) {
+  backends.push_back({"Reference", 0, true, MakeReferenceOps, MakeReferenceOps});
+  const auto add_cpu = [&](const std::string& name, int threads, int64_t target, bool bf16_pairs) {
     backends.push_back(
-        {"Cpu" + std::to_string(threads), [threads] { return MakeCpuOps(threads); }, [] { return MakeCpuOps(1); }});
+        {name, target, bf16_pairs, [threads] { return MakeCpuOps(threads); }, [] { return MakeCpuOps(1); }});
+  };
+  for (const int threads : {1, 2, 3}) add_cpu("Cpu" + std::to_string(threads), threads, 0, true);
+  if (cpu::HasBf16Pairs()) add_cpu("CpuWithoutBf16Pairs", 2, 0, false);
+  const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();  // best first
+  for (size_t i = 1; i < targets.size(); ++i) {
+    add_cpu(std::string("Cpu_") + hwy::TargetName(targets[i]), 2, targets[i], false);
   }
-#endif
   return backends;
 }
 
 bool HasFusedProducts(const Ops& ops) {
-  const std::string_view name = ops.name();
-  if (name == "reference") return true;
-  for (const char* fused : {"AVX", "NEON", "SVE"}) {
-    if (name.find(fused) != std::string_view::npos) return true;
-  }
-  return false;
+  if (ops.name() == "reference") return true;
+  const int64_t targets = hwy::SupportedTargets();
+  const int64_t best = targets & -targets;
+  return (best & (HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_SSE4)) == 0;
 }
 
 Tensor::Tensor(int64_t rows, int64_t columns)
@@ -236,6 +241,8 @@ void ExpectRowIndependence(Ops& ops, Ops& peer, int64_t rows, const RunRows& run
 }
 
 void OpsTest::SetUp() {
+  if (GetParam().target != 0) hwy::SetSupportedTargetsForTest(GetParam().target);
+  cpu::AllowBf16Pairs(GetParam().bf16_pairs);
   ops_ = GetParam().make();
   peer_ = GetParam().make_peer();
   reference_ = MakeReferenceOps();
@@ -243,6 +250,11 @@ void OpsTest::SetUp() {
     const Status status = each->Reserve(Limits());
     ASSERT_TRUE(status.ok()) << status.message();
   }
+}
+
+void OpsTest::TearDown() {
+  hwy::SetSupportedTargetsForTest(0);
+  cpu::AllowBf16Pairs(true);
 }
 
 }  // namespace deepinfer::test

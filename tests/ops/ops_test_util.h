@@ -24,9 +24,12 @@
 
 namespace deepinfer::test {
 
-/// One implementation under test.
+/// One implementation under test: the reference, and the CPU backend with 1, 2 and 3 threads, on every instruction set
+/// that it is compiled for and this machine has, and without its BF16 pair products.
 struct Backend {
   std::string name;
+  int64_t target = 0;      ///< the only Highway target allowed; 0 for the best one
+  bool bf16_pairs = true;  ///< whether the BF16 pair kernels may run
   std::function<std::unique_ptr<Ops>()> make;
   std::function<std::unique_ptr<Ops>()> make_peer;  ///< a backend whose bits must be the same: the one-thread sibling
 };
@@ -150,6 +153,7 @@ void ExpectRowIndependence(Ops& ops, Ops& peer, int64_t rows, const RunRows& run
 class OpsTest : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override;
+  void TearDown() override;
   Ops& ops() { return *ops_; }
   Ops& peer() { return *peer_; }
   Ops& reference() { return *reference_; }

@@ -2,7 +2,7 @@
 // number formats and row ops against the reference, and equal bits wherever multiply-adds are fused.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "../tests/ops/targets_test.cc"  // from src/
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/foreach_target.h"                            // IWYU pragma: keep
 //
 #include "hwy/highway.h"
 #include "ops/cpu/math-inl.h"
