@@ -48,7 +48,7 @@ Result<Prompt> PromptOf(std::string_view protocol, std::string_view body, const 
 std::string ErrorOf(std::string_view protocol, std::string_view body, const RequestOptions& options) {
   const Result<Prompt> prompt = PromptOf(protocol, body, options);
   if (prompt.ok()) {
-    ADD_FAILURE() << "accepted: " << body;
+    ADD_FAILURE() << "accepted: " << body.substr(0, 400);
     return "";
   }
   EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
