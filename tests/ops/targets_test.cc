@@ -53,11 +53,23 @@ HWY_AFTER_NAMESPACE();
 #include "ops_test_util.h"
 
 namespace deepinfer::cpu {
+namespace {
 
 HWY_EXPORT(Apply);
 HWY_EXPORT(QuantiseFp8);
 HWY_EXPORT(QuantiseIndex);
 
+void CallApply(int function, const float* x, float* out, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(Apply)(function, x, out, count);
+}
+void CallQuantiseFp8(const float* x, float* out, int64_t columns) {
+  HWY_DYNAMIC_DISPATCH(QuantiseFp8)(x, out, columns);
+}
+void CallQuantiseIndex(const float* x, float* out, int64_t columns) {
+  HWY_DYNAMIC_DISPATCH(QuantiseIndex)(x, out, columns);
+}
+
+}  // namespace
 }  // namespace deepinfer::cpu
 
 namespace deepinfer::test {
@@ -79,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, TargetsTest, ::testing::ValuesIn(hwy::Supporte
 float Apply1(int function, float x) {
   const std::vector<float> in(16, x);
   std::vector<float> out(16);
-  HWY_DYNAMIC_DISPATCH(cpu::Apply)(function, in.data(), out.data(), 16);
+  cpu::CallApply(function, in.data(), out.data(), 16);
   for (const float value : out) EXPECT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(out[0]));
   return out[0];
 }
@@ -107,7 +119,7 @@ TEST_P(TargetsTest, MathematicsIsAccurate) {
     for (float& value : x) {  // half of the points near zero
       value = random.Uniform(c.low, c.high) * (random.Below(2) == 0 ? 1.0f : std::exp2(-random.Uniform(0, 12)));
     }
-    HWY_DYNAMIC_DISPATCH(cpu::Apply)(function, x.data(), y.data(), kCount);
+    cpu::CallApply(function, x.data(), y.data(), kCount);
     double worst = 0;
     float where = 0;
     for (size_t i = 0; i < x.size(); ++i) {
@@ -180,10 +192,10 @@ TEST_P(TargetsTest, ActivationRoundingIsExact) {
   const int64_t count = static_cast<int64_t>(x.size());
   std::vector<float> actual(x.size());
   std::vector<float> expected(x.size());
-  HWY_DYNAMIC_DISPATCH(cpu::QuantiseFp8)(x.data(), actual.data(), count);
+  cpu::CallQuantiseFp8(x.data(), actual.data(), count);
   reference::QuantiseActivations(x.data(), count, expected.data());
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(actual[i], expected[i]) << "fp8 of " << x[i] << " at " << i;
-  HWY_DYNAMIC_DISPATCH(cpu::QuantiseIndex)(x.data(), actual.data(), count);
+  cpu::CallQuantiseIndex(x.data(), actual.data(), count);
   reference::QuantiseIndexQuery(x.data(), count, expected.data());
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(actual[i], expected[i]) << "fp4 of " << x[i] << " at " << i;
 }
