@@ -13,10 +13,10 @@ function(deepinfer_static target)
   endforeach()
 endfunction()
 
-# Highway and fmt have no archive in Debian. fmt is used header only; of Highway only the headers are, and
-# ops/cpu/highway_runtime.cc stands in for its small library.
+# Highway and fmt have no archive in Debian: base/fmt_runtime.cc compiles what of fmt is not in its headers once, and
+# ops/cpu/highway_runtime.cc stands in for Highway's small library.
 add_library(lib_fmt INTERFACE)
-target_compile_definitions(lib_fmt INTERFACE FMT_HEADER_ONLY)
+target_link_libraries(lib_fmt INTERFACE deepinfer_base)
 deepinfer_static(lib_pcre2 pcre2-8)
 deepinfer_static(lib_icu icuuc icudata)
 target_link_libraries(lib_icu INTERFACE dl)

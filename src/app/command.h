@@ -48,7 +48,7 @@ std::unique_ptr<Command> MakeBenchCommand();
 std::unique_ptr<Command> MakeVersionCommand();
 
 /// Parses the command line, runs the command it names and returns the exit status. Prints errors as one line.
-int RunCommandLine(int argument_count, char** arguments, std::vector<std::unique_ptr<Command>> commands);
+int RunCommandLine(int argument_count, char** arguments, const std::vector<std::unique_ptr<Command>>& commands);
 
 }  // namespace deepinfer
 

@@ -26,73 +26,79 @@ std::vector<std::string> FlagNames(const CLI::App& app) {
 }
 
 /// An error when the parse left words over.
-Status CheckLeftOver(const CLI::App& command) {
-  for (const std::string& word : command.remaining()) {
+Status CheckLeftOver(const CLI::App& flags) {
+  for (const std::string& word : flags.remaining()) {
     if (word == "--") continue;
     if (!word.starts_with('-')) {
-      return Status::InvalidArgument(
-          fmt::format("unexpected argument '{}'; see deepinfer {} --help", word, command.get_name()));
+      return Status::InvalidArgument(fmt::format("unexpected argument '{}'; see {} --help", word, flags.get_name()));
     }
     const std::string flag = word.substr(0, word.find('='));
-    return Status::InvalidArgument(fmt::format("unknown flag '{}' of {}{}; see deepinfer {} --help", flag,
-                                               command.get_name(), DidYouMean(flag, FlagNames(command)),
-                                               command.get_name()));
+    return Status::InvalidArgument(
+        fmt::format("unknown flag '{}'{}; see {} --help", flag, DidYouMean(flag, FlagNames(flags)), flags.get_name()));
   }
   return Status::Ok();
 }
 
-/// An error when no command was named.
-Status CheckCommand(const CLI::App& app, const std::vector<std::unique_ptr<Command>>& commands) {
-  std::vector<std::string> names;
-  for (const auto& command : commands) names.emplace_back(command->name());
-  const std::vector<std::string> words = app.remaining();
-  if (words.empty()) {
-    return Status::InvalidArgument(
-        fmt::format("which command? one of {}; see deepinfer --help", fmt::join(names, ", ")));
+int PrintOverview(const std::vector<std::unique_ptr<Command>>& commands) {
+  std::string text =
+      "Runs DeepSeek-V4.1 checkpoints.\n"
+      "Usage: deepinfer COMMAND [flags]\n\n";
+  for (const auto& command : commands) text += fmt::format("  {:<10}{}\n", command->name(), command->summary());
+  text += "\ndeepinfer COMMAND --help lists the flags of a command.\n";
+  const Status status = WriteAll(1, text);
+  return status.ok() ? kExitOk : PrintError(status.message(), kExitError);
+}
+
+/// Parses the words after the command's name and runs it.
+int RunCommand(Command& command, int word_count, char** words) {
+  CLI::App flags(std::string(command.summary()), fmt::format("deepinfer {}", command.name()));
+  flags.set_help_flag("-h,--help", "Print this help");
+  flags.allow_extras();  // left-over words get an error of ours, with a suggestion
+  flags.get_formatter()->column_width(34);
+  command.AddFlags(flags);
+  try {
+    flags.parse(word_count, words);
+  } catch (const CLI::Success& success) {  // --help
+    return flags.exit(success);
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--top-p: 1 required X missing", in the words of the other errors.
+    const std::string message = error.what();
+    const bool no_value = message.ends_with(" missing");
+    return PrintError(no_value ? message.substr(0, message.find(':')) + ": expected a value, found none" : message,
+                      kExitUsage);
+  } catch (const CLI::ParseError& error) {
+    return PrintError(error.what(), kExitUsage);
   }
-  if (words[0].starts_with('-')) {
-    return Status::InvalidArgument(
-        fmt::format("unknown flag '{}'; flags follow the command, as in deepinfer chat "
-                    "--threads 2; see deepinfer --help",
-                    words[0]));
-  }
-  return Status::InvalidArgument(fmt::format("unknown command '{}'{}; commands are {}", words[0],
-                                             DidYouMean(words[0], names), fmt::join(names, ", ")));
+  Status usage = CheckLeftOver(flags);
+  if (usage.ok()) usage = command.Check();
+  if (!usage.ok()) return PrintError(usage.message(), kExitUsage);
+  const Result<int> exit_status = command.Run();
+  return exit_status.ok() ? *exit_status : PrintError(exit_status.status().message(), kExitError);
 }
 
 }  // namespace
 
-int RunCommandLine(int argument_count, char** arguments, std::vector<std::unique_ptr<Command>> commands) {
-  CLI::App app("Runs DeepSeek-V4.1 checkpoints.", "deepinfer");
-  app.set_help_flag("-h,--help", "Print this help");
-  app.set_version_flag("--version", std::string("deepinfer ") + DEEPINFER_VERSION, "Print the version");
-  app.allow_extras();
-  app.get_formatter()->column_width(34);
+int RunCommandLine(int argument_count, char** arguments, const std::vector<std::unique_ptr<Command>>& commands) {
+  std::vector<std::string> names;
+  for (const auto& command : commands) names.emplace_back(command->name());
+  if (argument_count < 2) {
+    return PrintError(fmt::format("which command? one of {}; see deepinfer --help", fmt::join(names, ", ")),
+                      kExitUsage);
+  }
+  // The command is the first word and no other, so that a message may consist of the same words.
+  const std::string word = arguments[1];
+  if (word == "-h" || word == "--help" || word == "help") return PrintOverview(commands);
+  const std::string name = word == "--version" ? "version" : word;
   for (const auto& command : commands) {
-    CLI::App* flags = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
-    flags->allow_extras();  // left-over words get an error of ours, with a suggestion
-    command->AddFlags(*flags);
+    if (command->name() == name) return RunCommand(*command, argument_count - 1, arguments + 1);
   }
-
-  try {
-    app.parse(argument_count, arguments);
-  } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success) == 0 ? kExitOk : kExitUsage;
-  } catch (const CLI::ParseError& error) {
-    return PrintError(error.what(), kExitUsage);
+  if (word.starts_with('-')) {
+    return PrintError(
+        fmt::format("unknown flag '{}'; flags follow the command, as in deepinfer chat --threads 2", word), kExitUsage);
   }
-
-  for (const auto& command : commands) {
-    const CLI::App* flags = app.get_subcommand(std::string(command->name()));
-    if (!flags->parsed()) continue;
-    Status usage = CheckLeftOver(*flags);
-    if (usage.ok() && !app.remaining().empty()) usage = CheckCommand(app, commands);
-    if (usage.ok()) usage = command->Check();
-    if (!usage.ok()) return PrintError(usage.message(), kExitUsage);
-    const Result<int> exit_status = command->Run();
-    return exit_status.ok() ? *exit_status : PrintError(exit_status.status().message(), kExitError);
-  }
-  return PrintError(CheckCommand(app, commands).message(), kExitUsage);
+  return PrintError(
+      fmt::format("unknown command '{}'{}; commands are {}", word, DidYouMean(word, names), fmt::join(names, ", ")),
+      kExitUsage);
 }
 
 }  // namespace deepinfer

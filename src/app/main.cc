@@ -19,5 +19,5 @@ int main(int argument_count, char** arguments) {
   commands.push_back(deepinfer::MakeDoctorCommand());
   commands.push_back(deepinfer::MakeBenchCommand());
   commands.push_back(deepinfer::MakeVersionCommand());
-  return deepinfer::RunCommandLine(argument_count, arguments, std::move(commands));
+  return deepinfer::RunCommandLine(argument_count, arguments, commands);
 }

@@ -41,7 +41,7 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
 
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& known) {
   const std::string nearest = Nearest(word, known);
-  return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+  return nearest.empty() ? "" : " (did you mean '" + nearest + "'?)";
 }
 
 }  // namespace deepinfer

@@ -16,7 +16,7 @@ size_t EditDistance(std::string_view a, std::string_view b);
 /// The closest of `known`, or nothing when none is close; an unfinished word counts as close to what it begins.
 std::string Nearest(std::string_view word, const std::vector<std::string>& known);
 
-/// "; did you mean 'X'?" for the nearest word, or nothing.
+/// " (did you mean 'X'?)" for the nearest word, or nothing.
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace deepinfer
