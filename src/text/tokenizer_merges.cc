@@ -20,6 +20,10 @@ Result<TokenizerMerges> TokenizerMerges::Build(const TokenizerDefinition& defini
       return Status::Unsupported(name + ": model.vocab has no token \"" + SpellingOfBytes({&text, 1}) + "\" for byte " +
                                  std::to_string(byte) + "; byte-level BPE needs all 256");
     }
+    if (vocabulary.IsAdded(table.byte_id_[byte])) {
+      return Status::Unsupported(name + ": added_tokens lists " + QuotedExcerpt({&text, 1}) +
+                                 ", the token of a single byte, so that plain text could become a control token");
+    }
   }
   if (static_cast<size_t>(vocabulary.size()) > kMaxTokens || definition.merges.size() > kMaxRules) {
     return Status::Unsupported(name + ": model has " + std::to_string(vocabulary.size()) + " tokens and " +
@@ -51,6 +55,9 @@ Result<TokenizerMerges> TokenizerMerges::Build(const TokenizerDefinition& defini
     }
     const int32_t result = vocabulary.Find(joined);
     if (result == TokenizerVocabulary::kAbsent) return wrong("the merged token is not in model.vocab");
+    if (vocabulary.IsAdded(result)) {
+      return wrong("makes an added token, so that plain text could become a control token; remove the merge");
+    }
     const uint64_t key = PairKey(sides[0], sides[1]);
     size_t at = table.Home(key);
     for (; table.slots_[at] != kEmptySlot; at = (at + 1) & table.mask_) {

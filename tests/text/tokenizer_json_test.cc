@@ -145,6 +145,16 @@ const Case kCases[] = {
     {"MergeUnknownRight", [](Json* j) { (*j)["model"]["merges"][1] = "ab 中"; }, "\"中\" is not in model.vocab"},
     {"MergeUnknownResult", [](Json* j) { (*j)["model"]["merges"][1] = "a c"; },
      "the merged token is not in model.vocab"},
+    {"MergeMakesAddedToken",
+     [](Json* j) {
+       (*j)["added_tokens"].push_back({{"id", 257}, {"content", "abc"}, {"special", false}});
+     },
+     "makes an added token"},
+    {"ByteIsAddedToken",
+     [](Json* j) {
+       (*j)["added_tokens"].push_back({{"id", 97}, {"content", "a"}, {"special", false}});
+     },
+     "added_tokens lists \"a\", the token of a single byte"},
     {"MergeTwice", [](Json* j) { (*j)["model"]["merges"][1] = "a b"; }, "is the same as model.merges[0]"},
 };
 
