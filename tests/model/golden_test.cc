@@ -45,7 +45,7 @@ void RunFolder(const std::filesystem::path& model_folder, const std::filesystem:
   ModelOptions options;
   options.activation = std::string(mode) == "fp8act" ? ActivationFormat::kFp8Groups32 : ActivationFormat::kExact;
   options.max_rows_per_step = 3072;
-  LoadedModel loaded(model_folder, backend == Backend::kCpu ? MakeCpuOps(2) : MakeReferenceOps(), options);
+  LoadedModel loaded(model_folder, backend == Backend::kCpu ? MakeCpuOps(1) : MakeReferenceOps(), options);
   GoldenCheck check(loaded, LimitsFor(model, mode));
   const std::vector<std::filesystem::path> files = GoldenFiles(golden_folder, mode);
   ASSERT_FALSE(files.empty()) << golden_folder;

@@ -12,18 +12,11 @@
 namespace deepinfer::test {
 namespace {
 
-struct Case {
-  int threads;  // 0: reference ops
-  ActivationFormat activation;
-};
-
-std::unique_ptr<Ops> MakeOps(int threads) { return threads == 0 ? MakeReferenceOps() : MakeCpuOps(threads); }
-
-LoadedModel Load(const std::string& name, int threads, ActivationFormat activation) {
+LoadedModel Load(const std::string& name, std::unique_ptr<Ops> ops, ActivationFormat activation) {
   ModelOptions options;
   options.activation = activation;
   options.max_context = 1024;
-  return LoadedModel(ModelFolder(name), MakeOps(threads), options);
+  return LoadedModel(ModelFolder(name), std::move(ops), options);
 }
 
 using Rows = std::vector<std::vector<float>>;
@@ -67,16 +60,16 @@ void ExpectSameBitsForChunks(LoadedModel& model, const std::vector<int32_t>& ids
   }
 }
 
-class RowIndependence : public testing::TestWithParam<Case> {};
+class RowIndependence : public testing::TestWithParam<ActivationFormat> {};
 
 TEST_P(RowIndependence, ChunkingDoesNotChangeBits) {
-  LoadedModel model = Load("tiny2", GetParam().threads, GetParam().activation);
+  LoadedModel model = Load("tiny2", MakeCpuOps(1), GetParam());
   // Longer than ring, page and candidate blocks; odd, so that a pair stays open.
   ExpectSameBitsForChunks(model, RandomIds(133, model.config().vocab_size, 1), {1, 3, 7, 64});
 }
 
 TEST_P(RowIndependence, BatchingDoesNotChangeBits) {
-  LoadedModel model = Load("tiny2", GetParam().threads, GetParam().activation);
+  LoadedModel model = Load("tiny2", MakeCpuOps(1), GetParam());
   const int64_t vocabulary = model.config().vocab_size;
   // Decode of a long sequence beside a prefill chunk, a first token and a row that wants no logits.
   const std::vector<std::vector<int32_t>> prompts = {
@@ -110,7 +103,7 @@ TEST_P(RowIndependence, BatchingDoesNotChangeBits) {
 }
 
 TEST_P(RowIndependence, RollbackLeavesNoTrace) {
-  LoadedModel model = Load("tiny2", GetParam().threads, GetParam().activation);
+  LoadedModel model = Load("tiny2", MakeCpuOps(1), GetParam());
   const int64_t vocabulary = model.config().vocab_size;
   const std::vector<int32_t> rejected = RandomIds(SequenceState::kRollback, vocabulary, 7);
   for (const size_t kept : {3, 24, 77}) {  // below the window, at it, past the ring
@@ -134,7 +127,7 @@ TEST_P(RowIndependence, RollbackLeavesNoTrace) {
 }
 
 TEST_P(RowIndependence, LogitsOfChosenRowsAreThoseOfAllRows) {
-  LoadedModel model = Load("tiny2", GetParam().threads, GetParam().activation);
+  LoadedModel model = Load("tiny2", MakeCpuOps(1), GetParam());
   const std::vector<int32_t> ids = RandomIds(20, model.config().vocab_size, 9);
   const auto all = model.NewSequence(32);
   const Rows expected = model.Feed(*all, ids);
@@ -153,28 +146,27 @@ TEST_P(RowIndependence, LogitsOfChosenRowsAreThoseOfAllRows) {
   EXPECT_EQ(result->taps.rows, 60);
 }
 
-std::string CaseName(const testing::TestParamInfo<Case>& info) {
-  return info.param.activation == ActivationFormat::kExact ? "f32act" : "fp8act";
+std::string CaseName(const testing::TestParamInfo<ActivationFormat>& info) {
+  return info.param == ActivationFormat::kExact ? "f32act" : "fp8act";
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, RowIndependence,
-                         testing::Values(Case{1, ActivationFormat::kExact}, Case{2, ActivationFormat::kFp8Groups32}),
-                         CaseName);
+                         testing::Values(ActivationFormat::kExact, ActivationFormat::kFp8Groups32), CaseName);
 
 TEST(ReferenceOps, ChunkingDoesNotChangeBits) {
-  LoadedModel model = Load("tiny2", 0, ActivationFormat::kFp8Groups32);
+  LoadedModel model = Load("tiny2", MakeReferenceOps(), ActivationFormat::kFp8Groups32);
   ExpectSameBitsForChunks(model, RandomIds(71, model.config().vocab_size, 1), {1, 30});
 }
 
 TEST(ThreadIndependence, OneTwoAndThreeThreadsGiveTheSameBits) {
   for (const ActivationFormat activation : {ActivationFormat::kExact, ActivationFormat::kFp8Groups32}) {
-    LoadedModel one = Load("nano", 1, activation);
+    LoadedModel one = Load("nano", MakeCpuOps(1), activation);
     const std::vector<int32_t> ids = RandomIds(75, one.config().vocab_size, 10);
     const auto expected_sequence = one.NewSequence(128);
     const Rows expected = FeedInChunks(one, *expected_sequence, ids, 75);
     const Draft expected_draft = DraftAfter(one, *expected_sequence, 5);
     for (const int threads : {2, 3}) {
-      LoadedModel model = Load("nano", threads, activation);
+      LoadedModel model = Load("nano", MakeCpuOps(threads), activation);
       const auto sequence = model.NewSequence(128);
       // Chunks and threads change together, so that every split of the work is another one.
       EXPECT_TRUE(FeedInChunks(model, *sequence, ids, 37) == expected) << threads << " threads";

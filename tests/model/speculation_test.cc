@@ -60,7 +60,7 @@ Speculation SpeculativeGreedy(LoadedModel& model, const std::vector<int32_t>& pr
 }
 
 TEST(Speculation, GreedyTextIsUnchangedAndDraftsAreAccepted) {
-  LoadedModel model(ModelFolder("nano"), MakeCpuOps(2), ModelOptions());
+  LoadedModel model(ModelFolder("nano"), MakeCpuOps(1), ModelOptions());
   const auto folder = std::filesystem::path(DEEPINFER_SOURCE_DIR) / "tests" / "data" / "golden" / "nano";
   Result<GoldenFile> golden = GoldenFile::Open(folder / "chat-hello.fp8act.safetensors");
   ASSERT_TRUE(golden.ok()) << golden.status().message();
