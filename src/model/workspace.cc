@@ -140,6 +140,7 @@ ScratchLimits ScratchLimitsFor(const ModelConfig& config, const WorkspaceLimits&
   scratch.heads = std::max(config.num_attention_heads, config.index_n_heads);
   scratch.head_width = std::max(config.head_dim, config.index_head_dim);
   scratch.attended_rows = config.sliding_window + block + config.index_topk;
+  scratch.candidate_blocks = config.candidate_topk_blocks;
   for (const int32_t source : config.kv_source_layer_ids) {
     scratch.index_rows = std::max(scratch.index_rows, max_context / std::max(config.ratio(source), 1));
   }

@@ -259,6 +259,39 @@ TEST(IndexInvariance, InstructionSetsAndReference) {
   hwy::SetSupportedTargetsForTest(0);
 }
 
+// Lists that could hold more than all rows need no room for it: nothing is ever scored.
+TEST(IndexInvariance, ListsLongerThanAllRows) {
+  Random random(8);
+  const OwnedRows keys = RandomRows(RowFormat::kIndexFp4, 32, 64, 16, random);
+  const Tensor q = RandomTensor(64, 2 * 32, random);
+  const Tensor weights = RandomTensor(64, 2, random);
+  const std::unique_ptr<Ops> ops = MakeCpuOps(1);
+  ScratchLimits limits;
+  limits.rows = 64;
+  limits.columns = limits.outputs = 64;
+  limits.heads = 2;
+  limits.head_width = 32;
+  limits.attended_rows = 640;
+  limits.index_rows = 64;
+  limits.candidate_blocks = 2048;
+  ASSERT_TRUE(ops->Reserve(limits).ok());
+  IndexSettings settings;
+  settings.heads = 2;
+  settings.head_width = 32;
+  settings.topk = 512;
+  settings.block_size = 8;
+  settings.topk_blocks = 2048;
+  settings.publish_candidates = true;
+  std::vector<int32_t> rows(64 * 512), counts(64), blocks(64 * 2048), block_counts(64);
+  const IndexSequence sequence{0, 64, 0, keys};
+  ops->SelectRows(q, weights, std::span(&sequence, 1), settings, {{blocks.data(), 64, 2048}, block_counts.data()},
+                  {{rows.data(), 64, 512}, counts.data()});
+  for (int32_t t = 0; t < 64; ++t) {
+    EXPECT_EQ(counts[static_cast<size_t>(t)], t + 1);
+    EXPECT_EQ(block_counts[static_cast<size_t>(t)], t / 8 + 1);
+  }
+}
+
 // Damaged numbers give some full, ascending list.
 TEST(IndexInvariance, SurvivesNanAndInfinity) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -66,10 +66,13 @@ class Selection {
         candidates_(candidates),
         selected_(selected),
         query_bytes_(RoundUp(IndexQueryBytes(settings.heads, settings.head_width), 64)),
-        row_capacity_(TopKList::Capacity(settings.topk)),
-        block_capacity_(settings.publish_candidates ? TopKList::Capacity(settings.topk_blocks) : 0) {
+        row_capacity_(TopKList::Capacity(std::min<int64_t>(settings.topk, scratch.index_rows))),
+        block_capacity_(settings.publish_candidates
+                            ? TopKList::Capacity(std::min<int64_t>(settings.topk_blocks, scratch.index_rows))
+                            : 0) {
     const int64_t spare = std::max(row_capacity_, block_capacity_);
     group_ = std::min<int64_t>(kIndexGroup, (scratch.entries_per_worker - spare) / (row_capacity_ + block_capacity_));
+    assert(group_ >= 1);
   }
 
   TokenPlan Plan(const IndexSequence& sequence, int32_t row) const {
@@ -285,9 +288,10 @@ class Selection {
 Status IndexScratch::Reserve(const ScratchLimits& limits, int workers) {
   bytes_per_worker = 0;
   entries_per_worker = 0;
+  index_rows = limits.index_rows;
   if (limits.index_rows > 0) {
     bytes_per_worker = WorkerBytes(limits.heads, limits.head_width);
-    // More keys than that are never chosen from: with no more there is nothing to score.
+    // A list longer than all rows is never filled: everything is chosen without scores.
     const int64_t rows = TopKList::Capacity(std::min(limits.attended_rows, limits.index_rows));
     const int64_t blocks = TopKList::Capacity(std::min(limits.candidate_blocks, limits.index_rows));
     entries_per_worker = kIndexGroup * (rows + blocks) + std::max(rows, blocks);

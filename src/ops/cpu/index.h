@@ -37,6 +37,7 @@ struct IndexScratch {
   AlignedBuffer<int64_t> bounds;    // [workers + 1] first token of each worker
   int64_t bytes_per_worker = 0;
   int64_t entries_per_worker = 0;
+  int64_t index_rows = 0;
 };
 
 /// Ops::SelectRows. settings.head_width is a multiple of 32.
