@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -121,7 +120,7 @@ std::string OpenError(const Folder& folder, const CheckpointOptions& options = {
 
 struct Corruption {
   const char* name;
-  std::function<void(Folder&)> apply;
+  void (*apply)(Folder&);
   const char* message;  // exact, with DIR for the folder
 };
 std::ostream& operator<<(std::ostream& out, const Corruption& corruption) { return out << corruption.name; }
@@ -134,7 +133,7 @@ TEST_P(CorruptionTest, IsNamed) {
   EXPECT_EQ(OpenError(folder), GetParam().message);
 }
 
-const Corruption kCorruptions[] = {
+constexpr Corruption kCorruptions[] = {
     {"Nothing", [](Folder&) {}, "ok"},
     // Tensors.
     {"MissingTensor", [](Folder& f) { f.Rename("layers.6.attn.wq_b.weight", "layers.6.attn.wq_b.w"); },
