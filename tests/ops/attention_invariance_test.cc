@@ -350,7 +350,7 @@ TEST(TopKList, ExactOnEveryStream) {
             list.Push(scores.data() + i, std::min<int64_t>(160, end - i), nullptr, i);
           }
         }
-        for (int64_t part = 1; part < parts; ++part) lists[0].Merge(lists[static_cast<size_t>(part)]);
+        for (int64_t part = 1; part < parts; ++part) lists[0].Merge(lists[static_cast<size_t>(part)], spare.data());
         std::vector<int32_t> rows(static_cast<size_t>(std::min(k, kCount)));
         ASSERT_EQ(lists[0].Finish(spare.data(), rows.data()), std::ssize(rows));
         ASSERT_EQ(rows, BestRows(all, k)) << "stream " << shape << " k " << k << " parts " << parts;

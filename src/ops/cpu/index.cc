@@ -141,9 +141,14 @@ class Selection {
     return next - row;
   }
 
+  // A worker's buffers, once Prepare has laid them out for this call.
   Worker& Buffers(int index) const {
-    uint8_t* memory = scratch_.memory.data() + index * scratch_.bytes_per_worker;
-    Worker& worker = *reinterpret_cast<Worker*>(memory);
+    return *reinterpret_cast<Worker*>(scratch_.memory.data() + index * scratch_.bytes_per_worker);
+  }
+
+  Worker& Prepare(int index) const {
+    Worker& worker = Buffers(index);
+    uint8_t* memory = reinterpret_cast<uint8_t*>(&worker);
     const auto take = [&](int64_t bytes) {
       memory += RoundUp(bytes, 64);
       return memory - RoundUp(bytes, 64);
@@ -328,18 +333,19 @@ void SelectRows(ThreadPool& pool, IndexScratch& scratch, ConstFloatView q, Const
         row += selection.NextGroup(sequence, row, last, plans, &count);
         if (count == 0) continue;
         pool.Run([&](int worker) {
-          Worker& own = selection.Buffers(worker);
+          Worker& own = selection.Prepare(worker);
           selection.Begin(own, plans, count);
           selection.Score(own, sequence.keys, plans, count, worker, workers);
         });
         pool.Run([&](int worker) {
           Worker& whole = selection.Buffers(0);
+          uint64_t* spare = selection.Buffers(worker).spare;
           for (int i = worker; i < count; i += workers) {
             for (int other = 1; other < workers; ++other) {
-              whole.row_lists[i].Merge(selection.Buffers(other).row_lists[i]);
-              whole.block_lists[i].Merge(selection.Buffers(other).block_lists[i]);
+              whole.row_lists[i].Merge(selection.Buffers(other).row_lists[i], spare);
+              whole.block_lists[i].Merge(selection.Buffers(other).block_lists[i], spare);
             }
-            selection.Finish(whole, selection.Buffers(worker).spare, plans[i], i);
+            selection.Finish(whole, spare, plans[i], i);
           }
         });
       }
@@ -348,7 +354,7 @@ void SelectRows(ThreadPool& pool, IndexScratch& scratch, ConstFloatView q, Const
   }
 
   const auto select = [&](int64_t begin, int64_t end, int index) {
-    Worker& worker = selection.Buffers(index);
+    Worker& worker = selection.Prepare(index);
     TokenPlan own_plans[kIndexGroup];
     ForRows(sequences, begin, end, [&](const IndexSequence& sequence, int32_t first, int32_t last) {
       for (int32_t row = first; row < last;) {

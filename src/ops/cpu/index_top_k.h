@@ -47,8 +47,10 @@ class TopKList {
     entries_[size_++] = entry;
   }
 
-  /// Appends what a list of later rows has kept.
-  void Merge(const TopKList& later) {
+  /// Appends what a list of later rows has kept. `spare` as in Reset: the merging thread need not be the one that
+  /// filled this list.
+  void Merge(const TopKList& later, uint64_t* spare) {
+    spare_ = spare;
     for (int64_t i = 0; i < later.size_; ++i) {
       if (later.entries_[i] <= bar_) continue;
       MakeRoom(1);
@@ -57,7 +59,7 @@ class TopKList {
   }
 
   /// Writes the best rows, ascending, and returns how many there are (k, or all that were offered). `spare` as in
-  /// Reset: the finishing thread need not be the one that filled the list.
+  /// Merge.
   int64_t Finish(uint64_t* spare, int32_t* rows) {
     spare_ = spare;
     if (size_ > k_) Select();
