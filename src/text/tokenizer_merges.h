@@ -47,8 +47,8 @@ class TokenizerMerges {
   static constexpr size_t kMaxTokens = (size_t{1} << 21) - 1;
   static constexpr size_t kMaxRules = (size_t{1} << 22) - 1;
 
-  /// Errors: too many tokens or rules, a merge of unknown tokens, to an unknown token, listed twice, or to an added token
-  /// (plain text must never become one); a byte without a token or with an added one.
+  /// Errors: too many tokens or rules, a merge of unknown tokens, to an unknown token, listed twice, or to an added
+  /// token (plain text must never become one); a byte without a token or with an added one.
   static Result<TokenizerMerges> Build(const TokenizerDefinition& definition, const TokenizerVocabulary& vocabulary,
                                        const std::string& name);
 
