@@ -38,6 +38,7 @@ DEEPINFER_INLINE __m512 ScaleLanes(const uint8_t* scales) {
 
 struct F8Words {
   static constexpr int64_t kChunkBytes = 128;
+  static constexpr int64_t kPrefetchBytes = 512;
   __m512i high0, high1, low0, low1, first, second;
 
   DEEPINFER_INLINE F8Words() {
@@ -88,6 +89,7 @@ struct F8Words {
 
 struct F4Words {
   static constexpr int64_t kChunkBytes = 64;
+  static constexpr int64_t kPrefetchBytes = 3072;
   __m512i table;
 
   DEEPINFER_INLINE F4Words() {
@@ -155,31 +157,44 @@ DEEPINFER_INLINE void StreamTile(const Words& words, const LinearSlice& slice, i
   row.Init(slice.weight, output);
   const uint16_t* x = static_cast<const uint16_t*>(slice.x) + first_row * slice.x_stride;
   __m512 sum[R];
+  DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
   const auto step = [&](int64_t chunk, const uint8_t* data, const uint8_t* scales) __attribute__((always_inline)) {
     __m512i w[4];
     words.Decode(data, w);
     const __m512 scale = ScaleLanes(scales);
+    DEEPINFER_UNROLL
     for (int r = 0; r < R; ++r) {
       const uint16_t* xr = x + r * slice.x_stride + chunk * kWordsPerChunk;
       __m512 partial = Dot(_mm512_setzero_ps(), w[0], xr);
+      DEEPINFER_UNROLL
       for (int n = 1; n < 4; ++n) partial = Dot(partial, w[n], xr + 32 * n);
       sum[r] = _mm512_fmadd_ps(partial, scale, sum[r]);
     }
   };
   for (int64_t chunk = 0; chunk < row.full; ++chunk) {
     const uint8_t* data = row.data + chunk * Words::kChunkBytes;
-    for (int64_t line = 0; line < Words::kChunkBytes; line += 64) __builtin_prefetch(data + kPrefetchBytes + line);
+    for (int64_t line = 0; line < Words::kChunkBytes; line += 64)
+      __builtin_prefetch(data + Words::kPrefetchBytes + line);
     step(chunk, data, row.scales + chunk * 4);
   }
   if (slice.weight.columns % kChunk != 0) step(row.full, row.tail, row.tail_scales);
+  DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) slice.out[(first_row + r) * slice.out_stride + output] = ReduceLanes(sum[r]);
 }
 
 template <class Words>
 void StreamSlice(const LinearSlice& slice) {
   const Words words;
+  // FP4 scales, one row of them per weight row, are a second stream that the hardware prefetcher takes away from the
+  // first; a burst for the next few rows keeps them apart.
+  constexpr int64_t kScaleRows = 4;
+  const int64_t scale_bytes = slice.weight.format == WeightFormat::kF4Row32 ? slice.weight.columns / 32 : 0;
   for (int64_t output = slice.begin; output < slice.end; ++output) {
+    if ((output - slice.begin) % kScaleRows == 0) {
+      const uint8_t* scales = slice.weight.scale + (output + kScaleRows) * scale_bytes;
+      for (int64_t line = 0; line < kScaleRows * scale_bytes; line += 64) __builtin_prefetch(scales + line);
+    }
     int64_t row = 0;
     for (; row + 8 <= slice.rows; row += 8) StreamTile<Words, 8>(words, slice, row, output);
     for (; row + 4 <= slice.rows; row += 4) StreamTile<Words, 4>(words, slice, row, output);
@@ -193,29 +208,43 @@ template <int R, int C>
 DEEPINFER_INLINE void BlockTile(const uint16_t* x, int64_t x_stride, const uint8_t* panel, int64_t chunks,
                                 float* sums) {
   __m512 sum[R][C];
+  DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) {
+    DEEPINFER_UNROLL
     for (int c = 0; c < C; ++c) sum[r][c] = _mm512_load_ps(sums + (r * kPanelRows + c) * 16);
   }
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const uint16_t* xc = x + chunk * kWordsPerChunk;
     const uint8_t* wc = panel + chunk * kPanelChunkBytes;
     __m512 partial[R][C];
+    DEEPINFER_UNROLL
     for (int n = 0; n < 4; ++n) {
       __m512i xs[R];
-      for (int r = 0; r < R; ++r) xs[r] = _mm512_load_si512(xc + r * x_stride + 32 * n);
+      DEEPINFER_UNROLL
+      for (int r = 0; r < R; ++r) {
+        xs[r] = _mm512_load_si512(xc + r * x_stride + 32 * n);
+        asm("" : "+v"(xs[r]));
+      }
+      DEEPINFER_UNROLL
       for (int c = 0; c < C; ++c) {
-        const __m512i w = _mm512_load_si512(wc + c * kPanelStride + 64 * n);
+        __m512i w = _mm512_load_si512(wc + c * kPanelStride + 64 * n);
+        asm("" : "+v"(w));  // one load, not one in each of its uses
+        DEEPINFER_UNROLL
         for (int r = 0; r < R; ++r) {
           partial[r][c] = _mm512_dpbf16_ps(n == 0 ? _mm512_setzero_ps() : partial[r][c], (__m512bh)w, (__m512bh)xs[r]);
         }
       }
     }
+    DEEPINFER_UNROLL
     for (int c = 0; c < C; ++c) {
       const __m512 scale = _mm512_load_ps(wc + c * kPanelStride + 2 * kWordsPerChunk);
+      DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) sum[r][c] = _mm512_fmadd_ps(partial[r][c], scale, sum[r][c]);
     }
   }
+  DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) {
+    DEEPINFER_UNROLL
     for (int c = 0; c < C; ++c) _mm512_store_ps(sums + (r * kPanelRows + c) * 16, sum[r][c]);
   }
 }

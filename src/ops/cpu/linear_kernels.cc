@@ -75,6 +75,7 @@ HWY_INLINE void StreamTile(const Decoder& decoder, const LinearSlice& slice, int
   row.Init(slice.weight, output);
   const float* x = static_cast<const float*>(slice.x) + first_row * slice.x_stride;
   LaneVec sum[R][kParts];
+  DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) {
     for (int part = 0; part < kParts; ++part) sum[r][part] = hn::Zero(d);
   }
@@ -89,9 +90,11 @@ HWY_INLINE void StreamTile(const Decoder& decoder, const LinearSlice& slice, int
       decoder.Decode(d, staged, part, w);
       LaneVec scale = hn::Zero(d);
       if constexpr (Decoder::kScaled) scale = ScaleLanes(d, row.scale(chunk), part, Decoder::kFactor);
+      DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) {
         const float* xr = x + r * slice.x_stride + chunk * kChunk + part * kLanes;
         LaneVec partial = hn::Mul(w[0], hn::Load(d, xr));
+        DEEPINFER_UNROLL
         for (int s = 1; s < 8; ++s) partial = hn::MulAdd(w[s], hn::Load(d, xr + 16 * s), partial);
         if constexpr (Decoder::kScaled) {
           sum[r][part] = hn::MulAdd(partial, scale, sum[r][part]);
@@ -101,6 +104,7 @@ HWY_INLINE void StreamTile(const Decoder& decoder, const LinearSlice& slice, int
       }
     }
   }
+  DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) slice.out[(first_row + r) * slice.out_stride + output] = ReduceLanes(sum[r]);
 }
 
@@ -135,6 +139,16 @@ HWY_INLINE void FillPanelRow(const Decoder& decoder, const RowChunks<Decoder>& r
   }
 }
 
+// Keeps a loaded vector in a register: gcc 12 otherwise folds the load into each of its uses, and loads, one a cycle,
+// become the limit.
+HWY_INLINE void KeepInRegister(LaneVec& v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  asm("" : "+v"(v.raw));
+#else
+  (void)v;
+#endif
+}
+
 // R activation rows against C panel rows over the panel's chunks; running sums [row][kPanelRows][16] stay in memory.
 template <int R, int C>
 HWY_INLINE void BlockTile(const float* HWY_RESTRICT x, int64_t x_stride, const float* HWY_RESTRICT panel,
@@ -142,29 +156,43 @@ HWY_INLINE void BlockTile(const float* HWY_RESTRICT x, int64_t x_stride, const f
   const LaneTag d;
   for (int part = 0; part < kParts; ++part) {
     LaneVec sum[R][C];
+    DEEPINFER_UNROLL
     for (int r = 0; r < R; ++r) {
+      DEEPINFER_UNROLL
       for (int c = 0; c < C; ++c) sum[r][c] = hn::Load(d, sums + (r * kPanelRows + c) * 16 + part * kLanes);
     }
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       const float* xc = x + chunk * kChunk + part * kLanes;
       const float* wc = panel + chunk * kPanelChunkFloats + part * kLanes;
       LaneVec partial[R][C];
+      DEEPINFER_UNROLL
       for (int s = 0; s < 8; ++s) {
         LaneVec xs[R];
-        for (int r = 0; r < R; ++r) xs[r] = hn::Load(d, xc + r * x_stride + 16 * s);
+        DEEPINFER_UNROLL
+        for (int r = 0; r < R; ++r) {
+          xs[r] = hn::Load(d, xc + r * x_stride + 16 * s);
+          KeepInRegister(xs[r]);
+        }
+        DEEPINFER_UNROLL
         for (int c = 0; c < C; ++c) {
-          const LaneVec w = hn::Load(d, wc + c * panel_stride + 16 * s);
+          LaneVec w = hn::Load(d, wc + c * panel_stride + 16 * s);
+          KeepInRegister(w);
+          DEEPINFER_UNROLL
           for (int r = 0; r < R; ++r) {
             partial[r][c] = s == 0 ? hn::Mul(w, xs[r]) : hn::MulAdd(w, xs[r], partial[r][c]);
           }
         }
       }
+      DEEPINFER_UNROLL
       for (int c = 0; c < C; ++c) {
         const LaneVec scale = hn::Load(d, wc + c * panel_stride + kChunk);
+        DEEPINFER_UNROLL
         for (int r = 0; r < R; ++r) sum[r][c] = hn::MulAdd(partial[r][c], scale, sum[r][c]);
       }
     }
+    DEEPINFER_UNROLL
     for (int r = 0; r < R; ++r) {
+      DEEPINFER_UNROLL
       for (int c = 0; c < C; ++c) hn::Store(sum[r][c], d, sums + (r * kPanelRows + c) * 16 + part * kLanes);
     }
   }

@@ -6,11 +6,18 @@
 
 #include "ops/cpu/linear.h"
 
+/// Before a loop over registers of a tile: without full unrolling the tile would live in memory.
+#if defined(__clang__)
+#define DEEPINFER_UNROLL _Pragma("unroll")
+#else
+#define DEEPINFER_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace deepinfer::cpu {
 
 /// Weight rows decoded side by side.
-inline constexpr int64_t kPanelRows = 8;
-/// Columns of one panel: 4 chunks, so that a panel (16 KiB of F32) and three activation rows stay in the L1 cache.
+inline constexpr int64_t kPanelRows = 16;
+/// Columns of one panel: 4 chunks, so that half a panel and three activation rows stay in the L1 cache.
 inline constexpr int64_t kPanelColumns = 4 * kChunk;
 /// Per weight row and chunk: 128 weights, then 16 scale lanes.
 inline constexpr int64_t kPanelChunkFloats = kChunk + 16;
