@@ -42,10 +42,11 @@ struct BenchRow {
   double deviation = 0;          ///< sample standard deviation of it
   double bytes_per_token = 0;    ///< distinct bytes that a token of this test must read (decode)
   double flops_per_token = 0;
+  cpu::MachineLimits limits;  ///< measured right before and after the test, the mean of both
 
   double bytes_per_second() const { return bytes_per_token * tokens_per_second; }
   double flops_per_second() const { return flops_per_token * tokens_per_second; }
-  double share(const cpu::MachineLimits& limits) const {
+  double share() const {
     return test.prefill ? flops_per_second() / limits.fma_flops_per_second
                         : bytes_per_second() / limits.read_bytes_per_second;
   }
@@ -58,18 +59,17 @@ struct BenchSetting {
   int64_t bytes = 0;
   int threads = 0;
   std::string activation;
-  cpu::MachineLimits limits;
 };
 
 std::string RowMarkdown(const BenchSetting& setting, const BenchRow& row) {
-  const std::string limit = row.test.prefill ? fmt::format("{:.1f} of {:.1f} GFLOP/s", row.flops_per_second() / 1e9,
-                                                           setting.limits.fma_flops_per_second / 1e9)
-                                             : fmt::format("{:.2f} of {:.2f} GB/s", row.bytes_per_second() / 1e9,
-                                                           setting.limits.read_bytes_per_second / 1e9);
+  const std::string limit =
+      row.test.prefill
+          ? fmt::format("{:.1f} of {:.1f} GFLOP/s", row.flops_per_second() / 1e9, row.limits.fma_flops_per_second / 1e9)
+          : fmt::format("{:.2f} of {:.2f} GB/s", row.bytes_per_second() / 1e9, row.limits.read_bytes_per_second / 1e9);
   return fmt::format("| {} | {} | {:.2f} M | {} | {} | {} | {:.2f} ± {:.2f} | {:.2f} MB | {} | {:.1f} % |\n",
                      setting.model, HumanBytes(setting.bytes), static_cast<double>(setting.parameters) / 1e6,
                      setting.threads, setting.activation, row.test.name(), row.tokens_per_second, row.deviation,
-                     row.bytes_per_token / 1e6, limit, 100 * row.share(setting.limits));
+                     row.bytes_per_token / 1e6, limit, 100 * row.share());
 }
 
 constexpr char kMarkdownHead[] =
@@ -94,10 +94,10 @@ Json RowJson(const BenchSetting& setting, const BenchRow& row) {
           {"deviation", row.deviation},
           {"bytes_per_token", row.bytes_per_token},
           {"flops_per_token", row.flops_per_token},
-          {"read_bytes_per_second", setting.limits.read_bytes_per_second},
-          {"fma_flops_per_second", setting.limits.fma_flops_per_second},
+          {"read_bytes_per_second", row.limits.read_bytes_per_second},
+          {"fma_flops_per_second", row.limits.fma_flops_per_second},
           {"limit", row.test.prefill ? "fma" : "read"},
-          {"share", row.share(setting.limits)}};
+          {"share", row.share()}};
 }
 
 std::string RowCsv(const BenchSetting& setting, const BenchRow& row) {
@@ -256,17 +256,17 @@ class BenchCommand : public Command {
     BenchRunner runner(session->model(), repetitions_);
     fmt::print(stderr, "warming up\n");
     DEEPINFER_RETURN_IF_ERROR(runner.WarmUp());
-    fmt::print(stderr, "measuring the machine: memory reads and multiply-adds with {} threads\n", setting.threads);
-    {
-      ThreadPool pool(setting.threads);
-      DEEPINFER_ASSIGN_OR_RETURN(setting.limits, cpu::MeasureMachineLimits(pool, 2.0));
-    }
 
     Json list = Json::array();
     if (output_ == "md") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, kMarkdownHead));
     if (output_ == "csv") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, kCsvHead));
     for (const BenchCase& test : tests) {
-      DEEPINFER_ASSIGN_OR_RETURN(const BenchRow row, runner.Run(test));
+      fmt::print(stderr, "{}\n", test.name());
+      DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits before, MeasureLimits(setting.threads));
+      DEEPINFER_ASSIGN_OR_RETURN(BenchRow row, runner.Run(test));
+      DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits after, MeasureLimits(setting.threads));
+      row.limits.read_bytes_per_second = (before.read_bytes_per_second + after.read_bytes_per_second) / 2;
+      row.limits.fma_flops_per_second = (before.fma_flops_per_second + after.fma_flops_per_second) / 2;
       if (output_ == "md") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, RowMarkdown(setting, row)));
       if (output_ == "csv") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, RowCsv(setting, row)));
       if (output_ == "json") list.push_back(RowJson(setting, row));
@@ -313,6 +313,12 @@ class BenchCommand : public Command {
       fmt::print(stderr, "writing {}: {} of {}\n", folder->path.string(), HumanBytes(done), HumanBytes(total));
     }));
     return Status::Ok();
+  }
+
+  /// The machine may be shared: limits are measured anew around each test, with the same number of threads.
+  static Result<cpu::MachineLimits> MeasureLimits(int threads) {
+    ThreadPool pool(threads);
+    return cpu::MeasureMachineLimits(pool, 1.0);
   }
 
   Result<std::unique_ptr<ModelSession>> OpenSession(int64_t longest) {
