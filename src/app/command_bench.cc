@@ -116,7 +116,8 @@ class BenchRunner {
   BenchRunner(Model& model, int64_t repetitions) : model_(model), repetitions_(repetitions) {}
 
   Result<BenchRow> Run(const BenchCase& test) {
-    BenchRow row{.test = test};
+    BenchRow row;
+    row.test = test;
     const ModelConfig& config = model_.config();
     if (test.prefill) {
       const StepCost cost = PrefillCost(config, test.depth, test.tokens);
