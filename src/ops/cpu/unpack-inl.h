@@ -9,8 +9,8 @@
 // constant is folded into the scale: 2^8 for E4M3 (exponent bias 15 - 7), 2^14 for E2M1 (15 - 1).
 //
 // Contract: `d` is a float tag of at most 16 lanes. Rows hold no NaN codes (StoreRows writes none for finite input); as
-// values they would read as +-480 times the scale, as scales as a large power of two. Thread-safety: pure functions. Include from a file that
-// foreach_target.h compiles once per instruction set.
+// values they would read as +-480 times the scale, as scales as a large power of two. Thread-safety: pure functions.
+// Include from a file that foreach_target.h compiles once per instruction set.
 #if defined(DEEPINFER_OPS_CPU_UNPACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_OPS_CPU_UNPACK_INL_H_
 #undef DEEPINFER_OPS_CPU_UNPACK_INL_H_
