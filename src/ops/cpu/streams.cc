@@ -17,10 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace deepinfer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// comb [n, n]: every element over the sum of its column (`across` = n, `along` = 1) or row (1, n).
-template <int kStreams>
-HWY_INLINE void DivideBySums(float* HWY_RESTRICT comb, int n, int across, int along, float eps) {
-  const int count = kStreams != 0 ? kStreams : n;
+// comb [count, count]: every element over the sum of its column (`across` = count, `along` = 1) or row (1, count).
+HWY_INLINE void DivideBySums(float* HWY_RESTRICT comb, int count, int across, int along, float eps) {
   float sums[kMaxStreams];
   for (int k = 0; k < count; ++k) sums[k] = comb[k * along];
   for (int i = 1; i < count; ++i) {
@@ -78,10 +76,10 @@ HWY_INLINE void Sinkhorn(float* HWY_RESTRICT comb, int n, int iterations, float 
     return;
   }
 #endif
-  DivideBySums<0>(comb, n, n, 1, eps);
+  DivideBySums(comb, n, n, 1, eps);
   for (int iteration = 1; iteration < iterations; ++iteration) {
-    DivideBySums<0>(comb, n, 1, n, eps);
-    DivideBySums<0>(comb, n, n, 1, eps);
+    DivideBySums(comb, n, 1, n, eps);
+    DivideBySums(comb, n, n, 1, eps);
   }
 }
 
