@@ -32,18 +32,18 @@ struct Buffers {
     queries = take(width * padded_heads);
     sums = take(padded_heads * width);
     sinks = take(padded_heads);
-    inverse = take(padded_heads);
+    denominators = take(padded_heads);
   }
 
   int64_t padded_heads;
-  KeyRow* rows;      // [keys]
-  float* values;     // [keys, KeyStride(width)]
-  float* scores;     // [keys, padded_heads], then the softmax weights
-  float* queries;    // [width, padded_heads]
-  float* sums;       // [padded_heads, width]
-  float* sinks;      // [padded_heads]
-  float* inverse;    // [padded_heads]
-  int64_t size = 0;  // floats
+  KeyRow* rows;         // [keys]
+  float* values;        // [keys, KeyStride(width)]
+  float* scores;        // [keys, padded_heads], then the softmax weights
+  float* queries;       // [width, padded_heads]
+  float* sums;          // [padded_heads, width]
+  float* sinks;         // [padded_heads]
+  float* denominators;  // [padded_heads]
+  int64_t size = 0;     // floats
 };
 
 float StoredFloat(const WeightVector& vector, int64_t index) {
@@ -142,13 +142,13 @@ void Attention(ThreadPool& pool, AttentionScratch& scratch, ConstFloatView q, in
         pool.Run([&](int worker) {
           const StaticRange range = SplitRange(b.padded_heads, worker, workers, kHeadTile);
           if (range.begin < range.end) {
-            SoftmaxWithSink(b.scores, count, b.padded_heads, range.begin, range.end, scale, b.sinks, b.inverse);
+            SoftmaxWithSink(b.scores, count, b.padded_heads, range.begin, range.end, scale, b.sinks, b.denominators);
           }
         });
         pool.Run([&](int worker) {
           const StaticRange range = SplitRange(ValueItems(b.padded_heads, width), worker, workers);
-          AddValues(b.values, b.scores, count, b.padded_heads, width, range.begin, range.end, b.inverse, b.sums, heads,
-                    out.row(t));
+          AddValues(b.values, b.scores, count, b.padded_heads, width, range.begin, range.end, b.denominators, b.sums,
+                    heads, out.row(t));
         });
       }
     });
@@ -163,9 +163,9 @@ void Attention(ThreadPool& pool, AttentionScratch& scratch, ConstFloatView q, in
         const int64_t count = GatherKeys(sequence, row, window, selected, b.rows);
         TransposeQueries(q.row(t), heads, width, b.queries);
         ScoreKeys(b.rows, 0, count, width, b.queries, b.padded_heads, b.values, b.scores);
-        SoftmaxWithSink(b.scores, count, b.padded_heads, 0, b.padded_heads, scale, b.sinks, b.inverse);
-        AddValues(b.values, b.scores, count, b.padded_heads, width, 0, ValueItems(b.padded_heads, width), b.inverse,
-                  b.sums, heads, out.row(t));
+        SoftmaxWithSink(b.scores, count, b.padded_heads, 0, b.padded_heads, scale, b.sinks, b.denominators);
+        AddValues(b.values, b.scores, count, b.padded_heads, width, 0, ValueItems(b.padded_heads, width),
+                  b.denominators, b.sums, heads, out.row(t));
       }
     });
   };

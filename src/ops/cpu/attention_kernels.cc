@@ -26,26 +26,35 @@ static_assert(kKeyGrain % kScoreKeys == 0);
 // Keys whose values stay in the first two cache levels while all heads use them.
 constexpr int64_t kKeyChunk = 128;
 
+// Channels that are summed before they join a score: a chain of all 512 would lose two more bits.
+constexpr int64_t kScoreChannels = 32;
+
 // scores[key, head lanes] for K keys and V vectors of heads.
 template <int K, int V, class D>
 HWY_INLINE void ScoreTile(D d, const float* HWY_RESTRICT values, int64_t value_stride,
                           const float* HWY_RESTRICT queries, int64_t width, int64_t padded_heads,
                           float* HWY_RESTRICT scores) {
   constexpr int64_t kN = static_cast<int64_t>(hn::MaxLanes(D()));
-  hn::Vec<D> sum[K][V];
-  for (int k = 0; k < K; ++k) {
-    for (int v = 0; v < V; ++v) sum[k][v] = hn::Zero(d);
-  }
-  for (int64_t c = 0; c < width; ++c) {
-    hn::Vec<D> query[V];
-    for (int v = 0; v < V; ++v) query[v] = hn::LoadU(d, queries + c * padded_heads + v * kN);
+  for (int64_t first = 0; first < width; first += kScoreChannels) {
+    const int64_t last = std::min(first + kScoreChannels, width);
+    hn::Vec<D> sum[K][V];
     for (int k = 0; k < K; ++k) {
-      const auto value = hn::Set(d, values[k * value_stride + c]);
-      for (int v = 0; v < V; ++v) sum[k][v] = hn::MulAdd(value, query[v], sum[k][v]);
+      for (int v = 0; v < V; ++v) sum[k][v] = hn::Zero(d);
     }
-  }
-  for (int k = 0; k < K; ++k) {
-    for (int v = 0; v < V; ++v) hn::StoreU(sum[k][v], d, scores + k * padded_heads + v * kN);
+    for (int64_t c = first; c < last; ++c) {
+      hn::Vec<D> query[V];
+      for (int v = 0; v < V; ++v) query[v] = hn::LoadU(d, queries + c * padded_heads + v * kN);
+      for (int k = 0; k < K; ++k) {
+        const auto value = hn::Set(d, values[k * value_stride + c]);
+        for (int v = 0; v < V; ++v) sum[k][v] = hn::MulAdd(value, query[v], sum[k][v]);
+      }
+    }
+    for (int k = 0; k < K; ++k) {
+      for (int v = 0; v < V; ++v) {
+        float* score = scores + k * padded_heads + v * kN;
+        hn::StoreU(first == 0 ? sum[k][v] : hn::Add(hn::LoadU(d, score), sum[k][v]), d, score);
+      }
+    }
   }
 }
 
@@ -120,7 +129,7 @@ void ScoreKeys(const KeyRow* HWY_RESTRICT keys, int64_t begin, int64_t end, int6
 }
 
 void SoftmaxWithSink(float* HWY_RESTRICT scores, int64_t count, int64_t padded_heads, int64_t begin, int64_t end,
-                     float scale, const float* HWY_RESTRICT sinks, float* HWY_RESTRICT inverse) {
+                     float scale, const float* HWY_RESTRICT sinks, float* HWY_RESTRICT denominators) {
   ForHeadStrips<1>(Tag(), begin, end, [&](auto d, auto, int64_t head) HWY_ATTR {
     const auto factor = hn::Set(d, scale);
     const auto sink = hn::LoadU(d, sinks + head);
@@ -136,7 +145,7 @@ void SoftmaxWithSink(float* HWY_RESTRICT scores, int64_t count, int64_t padded_h
       sum = hn::Add(sum, weight);
     }
     sum = hn::Add(sum, ExpNonPositive(d, hn::Sub(sink, maximum)));
-    hn::StoreU(hn::Div(hn::Set(d, 1.0f), sum), d, inverse + head);
+    hn::StoreU(sum, d, denominators + head);
   });
 }
 
@@ -163,8 +172,8 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT values, int64_t value_stride
 }
 
 void AddValues(const float* HWY_RESTRICT values, const float* HWY_RESTRICT weights, int64_t count, int64_t padded_heads,
-               int64_t width, int64_t begin, int64_t end, const float* HWY_RESTRICT inverse, float* HWY_RESTRICT sums,
-               int64_t heads, float* HWY_RESTRICT out) {
+               int64_t width, int64_t begin, int64_t end, const float* HWY_RESTRICT denominators,
+               float* HWY_RESTRICT sums, int64_t heads, float* HWY_RESTRICT out) {
   const Tag d;
   const int64_t head_tiles = padded_heads / kHeadTile;
   const int64_t stride = KeyStride(width);
@@ -197,12 +206,12 @@ void AddValues(const float* HWY_RESTRICT values, const float* HWY_RESTRICT weigh
   }
   for_items([&](int64_t head, int64_t first, int64_t last) HWY_ATTR {
     for (int64_t h = head; h < std::min(head + kHeadTile, heads); ++h) {
-      const auto factor = hn::Set(d, inverse[h]);
+      const auto divisor = hn::Set(d, denominators[h]);
       for (int64_t block = first; block < last; block += 32) {
         const float* even = sums + h * width + block;
         for (int i = 0; i < 16; i += kLanes) {
-          hn::StoreInterleaved2(hn::Mul(hn::Load(d, even + i), factor), hn::Mul(hn::Load(d, even + 16 + i), factor), d,
-                                out + h * width + block + 2 * i);
+          hn::StoreInterleaved2(hn::Div(hn::Load(d, even + i), divisor), hn::Div(hn::Load(d, even + 16 + i), divisor),
+                                d, out + h * width + block + 2 * i);
         }
       }
     }
@@ -252,14 +261,14 @@ void ScoreKeys(const KeyRow* keys, int64_t begin, int64_t end, int64_t width, co
 }
 
 void SoftmaxWithSink(float* scores, int64_t count, int64_t padded_heads, int64_t begin, int64_t end, float scale,
-                     const float* sinks, float* inverse) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxWithSink)(scores, count, padded_heads, begin, end, scale, sinks, inverse);
+                     const float* sinks, float* denominators) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxWithSink)(scores, count, padded_heads, begin, end, scale, sinks, denominators);
 }
 
 void AddValues(const float* values, const float* weights, int64_t count, int64_t padded_heads, int64_t width,
-               int64_t begin, int64_t end, const float* inverse, float* sums, int64_t heads, float* out) {
+               int64_t begin, int64_t end, const float* denominators, float* sums, int64_t heads, float* out) {
   HWY_DYNAMIC_DISPATCH(AddValues)
-  (values, weights, count, padded_heads, width, begin, end, inverse, sums, heads, out);
+  (values, weights, count, padded_heads, width, begin, end, denominators, sums, heads, out);
 }
 
 void PoolPair(const float* first, const float* second, int64_t width, float* out) {

@@ -80,7 +80,8 @@ void RopeTableRow(float position, const float* HWY_RESTRICT frequencies, int64_t
   }
 }
 
-// Rotates `heads` vectors, `width` apart, of which x is the first one's first rotated channel.
+// Rotates `heads` vectors, `width` apart, of which x is the first one's first rotated channel. Products and sums round
+// separately, as in the reference and in PyTorch: what follows is often rounded to FP8, where a last bit can show.
 void RopeRow(float* HWY_RESTRICT x, int heads, int64_t width, const float* HWY_RESTRICT cos_sin, int64_t pairs,
              bool inverse) {
   const float* cosine = cos_sin;
@@ -105,15 +106,15 @@ void RopeRow(float* HWY_RESTRICT x, int heads, int64_t width, const float* HWY_R
       for (; i + kRowLanes <= 2 * count; i += kRowLanes) {
         const auto v = hn::LoadU(d, vector + i);
         const auto turned = hn::Mul(hn::Shuffle2301(v), hn::Load(d, s + i));
-        hn::StoreU(hn::MulAdd(v, hn::Load(d, c + i), turned), d, vector + i);
+        hn::StoreU(hn::Add(hn::Mul(v, hn::Load(d, c + i)), turned), d, vector + i);
       }
 #endif
       const hn::CappedTag<float, 1> one;
       for (; i < 2 * count; i += 2) {
         const auto a = hn::LoadU(one, vector + i), b = hn::LoadU(one, vector + i + 1);
         const auto turned_b = hn::Mul(b, hn::Set(one, s[i])), turned_a = hn::Mul(a, hn::Set(one, s[i + 1]));
-        hn::StoreU(hn::MulAdd(a, hn::Set(one, c[i]), turned_b), one, vector + i);
-        hn::StoreU(hn::MulAdd(b, hn::Set(one, c[i + 1]), turned_a), one, vector + i + 1);
+        hn::StoreU(hn::Add(hn::Mul(a, hn::Set(one, c[i])), turned_b), one, vector + i);
+        hn::StoreU(hn::Add(hn::Mul(b, hn::Set(one, c[i + 1])), turned_a), one, vector + i + 1);
       }
     }
   }
