@@ -172,9 +172,9 @@ TEST(PromptJsonText, AgreesWithAnotherParser) {
       R"([0.1,1E+2,"\ud83d\ude00","\\\/",false,{"k":{"k":[]}},12345678901234567890])",
   };
   std::mt19937 random(11);
-  const std::string_view alphabet("{}[]\",:\\u0123456789.eE+-truefalsn \n\xc3\xa9\xf0\x9f\x80", 45);
+  const std::string_view alphabet("{}[]\",:\\u0123456789.eE+-truefalsn \n\xc3\xa9\xf0\x9f\x80");
   size_t accepted = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 10000; ++i) {
     std::string text = seeds[i % 2];
     for (unsigned edits = random() % 4; edits > 0; --edits) {
       const size_t at = random() % text.size();
@@ -202,7 +202,7 @@ TEST(PromptJsonText, AgreesWithAnotherParser) {
     AppendPythonJson(*ours, &rewritten);
     EXPECT_EQ(nlohmann::json::parse(rewritten), nlohmann::json::parse(text)) << text;
   }
-  EXPECT_GT(accepted, 4000u);
+  EXPECT_GT(accepted, 2000u);
 }
 
 }  // namespace
