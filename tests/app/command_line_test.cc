@@ -1,0 +1,179 @@
+// Usage: flags, errors, exit statuses, and the commands that do not run the model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/flags.h"
+#include "app/machine.h"
+#include "app/suggest.h"
+#include "program.h"
+
+namespace deepinfer {
+namespace {
+
+using Json = nlohmann::json;
+
+/// One line on standard error that contains `part`, nothing on standard output.
+void ExpectError(const ProgramResult& result, int exit_status, const std::string& part) {
+  EXPECT_EQ(result.exit_status, exit_status) << result.err;
+  EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_TRUE(result.err.starts_with("deepinfer: ")) << result.err;
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(CommandLine, UsageErrorsAreOneLineAndSuggest) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string part;
+  } cases[] = {
+      {{}, "which command? one of chat, generate"},
+      {{"caht", "hi"}, "unknown command 'caht' (did you mean 'chat'?)"},
+      {{"--threads", "2"}, "flags follow the command"},
+      {{"chat", "--temprature", "1"}, "unknown flag '--temprature' (did you mean '--temperature'?)"},
+      {{"chat", "--temp", "1"}, "(did you mean '--temperature'?)"},
+      {{"generate", "--max-token=3", "x"}, "unknown flag '--max-token' (did you mean '--max-tokens'?)"},
+      {{"generate", "--qqqqqq", "x"}, "unknown flag '--qqqqqq'; see deepinfer generate --help"},
+      {{"generate", "--max-tokens", "abc", "x"}, "--max-tokens: expected a whole number of 1 or more, found 'abc'"},
+      {{"generate", "--max-tokens", "0", "x"}, "--max-tokens: expected a whole number of 1 or more, found '0'"},
+      {{"generate", "--temperature", "3", "x"},
+       "--temperature: expected a number of at least 0 and at most 2, found 3"},
+      {{"generate", "--temperature", "warm", "x"}, "--temperature: expected a number, found 'warm'"},
+      {{"generate", "--top-p", "0", "x"}, "--top-p: expected a number above 0"},
+      {{"generate", "--top-p"}, "--top-p: expected a value, found none"},
+      {{"generate", "--seed", "-1", "x"}, "--seed: expected a whole number from 0"},
+      {{"generate", "--logprobs", "2", "x"}, "--logprobs: needs --json"},
+      {{"generate", "--prompt-ids", "1,two"}, "--prompt-ids: expected token ids"},
+      {{"generate", "--prompt-ids", "1,2", "x"}, "the prompt is given more than once"},
+      {{"generate", "--threads", "0", "x"}, "--threads: expected a whole number from 1"},
+      {{"generate", "--activation-quant", "fp4", "x"}, "--activation-quant: expected official or off, found 'fp4'"},
+      {{"chat", "--effort", "101", "x"}, "--effort: expected low, medium, high, max or 1 to 100, found '101'"},
+      {{"chat", "--effort", "low", "--think", "off", "x"}, "--effort: needs --think on"},
+      {{"info", "nano"}, "unexpected argument 'nano'"},
+      {{"tokenize", "--decode", "1", "text"}, "--decode: takes no text"},
+  };
+  for (const auto& test : cases) ExpectError(RunProgram(test.arguments), 2, test.part);
+}
+
+TEST(CommandLine, RunTimeErrorsAreOneLine) {
+  ExpectError(RunProgram({"info", "--model", "/nonexistent"}), 1, "/nonexistent/config.json");
+  ExpectError(RunProgram({"chat", "--model", "/nonexistent", "hi"}), 1, "/nonexistent/config.json");
+  ExpectError(RunProgram({"tokenize", "hi"}, "", {"DEEPINFER_MODEL=/nonexistent"}), 1, "/nonexistent/tokenizer.json");
+  ExpectError(RunProgram({"render", "/nonexistent"}), 1, "/nonexistent: No such file");
+  ExpectError(RunProgram({"render"}, "{\"model\": \"m\", \"messages\": [{\"role\": \"wizard\"}]}"), 1,
+              "messages[0].role");
+  ExpectError(RunProgram({"render"}, "{"), 1, "request body");
+  ExpectError(RunProgram({"tokenize", "--decode", "8192"}), 1, "--decode: expected ids of 0 to 8191, found 8192");
+  ExpectError(RunProgram({"generate", "--prompt-ids", "0,8192"}), 1, "expected token ids of 0 to 8191, found 8192");
+  ExpectError(RunProgram({"generate", "--ctx", "100000", "x"}), 1, "the model holds at most 8192 tokens, found 100000");
+  ExpectError(RunProgram({"generate", "--ctx", "4", "a prompt longer than that"}), 1, "in the context of 4 tokens");
+  ExpectError(RunProgram({"generate", "--prompt-file", "/nonexistent"}), 1, "/nonexistent: No such file");
+  ExpectError(RunProgram({"chat"}, "\n"), 1, "the message is empty");
+}
+
+TEST(CommandLine, Help) {
+  for (const std::string flag : {"--help", "-h", "help"}) {
+    const ProgramResult result = RunProgram({flag});
+    EXPECT_EQ(result.exit_status, 0);
+    for (const std::string name : {"chat", "generate", "tokenize", "render", "info", "doctor", "bench", "version"}) {
+      EXPECT_NE(result.out.find("\n  " + name + " "), std::string::npos) << name;
+      const ProgramResult help = RunProgram({name, "--help"});
+      EXPECT_EQ(help.exit_status, 0);
+      EXPECT_NE(help.out.find("deepinfer " + name), std::string::npos) << help.out;
+      EXPECT_EQ(help.err, "");
+    }
+  }
+  EXPECT_EQ(RunProgram({"--version"}).out, RunProgram({"version"}).out);
+}
+
+TEST(CommandLine, TokenizeGoesBothWays) {
+  const std::string text = "Hello, wörld 🦊 <think>";
+  const ProgramResult ids = RunProgram({"tokenize", text});
+  ASSERT_EQ(ids.exit_status, 0);
+  EXPECT_EQ(RunProgram({"tokenize", "--decode", ids.out}).out, text + "\n");
+  EXPECT_EQ(RunProgram({"tokenize"}, text).out, ids.out);
+  EXPECT_EQ(ids.out.find(" 6\n"), std::string::npos);
+  EXPECT_TRUE(RunProgram({"tokenize", "--special", text}).out.ends_with(" 6\n"));
+
+  const Json object = Json::parse(RunProgram({"tokenize", "--json", text}).out);
+  EXPECT_EQ(object["text"], text);
+  EXPECT_EQ(object["ids"].size(), object["count"]);
+  EXPECT_EQ(object["pieces"].size(), object["count"]);
+
+  const ProgramResult pieces = RunProgram({"tokenize", "--pieces", "a b\n"});
+  EXPECT_NE(pieces.out.find("\t\" b\"\n"), std::string::npos) << pieces.out;
+}
+
+TEST(CommandLine, RenderShowsThePrompt) {
+  const std::string request =
+      "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": \"Hi <think>\"}], "
+      "\"thinking\": {\"type\": \"disabled\"}}";
+  const ProgramResult text = RunProgram({"render"}, request);
+  EXPECT_EQ(text.out, "<｜begin▁of▁sentence｜><｜User｜>Hi <think><｜Assistant｜></think>\n");
+  const ProgramResult ids = RunProgram({"render", "--ids"}, request);
+  // Begin, user, ..., assistant, end of reasoning; what the user spelt out is text.
+  EXPECT_TRUE(ids.out.starts_with("0 4 ")) << ids.out;
+  EXPECT_TRUE(ids.out.ends_with(" 5 7\n")) << ids.out;
+  EXPECT_EQ(ids.out.find(" 6 "), std::string::npos);
+}
+
+TEST(CommandLine, InfoPlansEveryByte) {
+  const Json info = Json::parse(RunProgram({"info", "--json"}).out);
+  EXPECT_EQ(info["config"]["text_config"]["hidden_size"], 320);
+  EXPECT_EQ(info["parameters"]["total"]["parameters"], 42431362);
+  const Json plan = info["memory_plan"];
+  EXPECT_EQ(plan["context"], 8192);
+  int64_t sum = 0;
+  for (const Json& bytes : plan["allocations"]) {
+    EXPECT_GE(bytes.get<int64_t>(), 0);
+    sum += bytes.get<int64_t>();
+  }
+  EXPECT_EQ(plan["allocated_bytes"], sum);
+  // Half the context, half the compressed rows.
+  const Json half = Json::parse(RunProgram({"info", "--json", "--ctx", "4096"}).out);
+  EXPECT_EQ(half["memory_plan"]["allocations"]["compressed_kv"].get<int64_t>() * 2,
+            plan["allocations"]["compressed_kv"].get<int64_t>());
+  EXPECT_NE(RunProgram({"info"}).out.find("routed experts"), std::string::npos);
+}
+
+TEST(CommandLine, DoctorFindsTheMachineAndTheModel) {
+  const Json doctor = Json::parse(RunProgram({"doctor", "--json"}).out);
+  EXPECT_GE(doctor["processor"]["threads"], 1);
+  EXPECT_GT(doctor["memory"]["total"], 0);
+  EXPECT_TRUE(doctor["problem"].is_null());
+  EXPECT_TRUE(doctor["models"][0]["fits"]);
+  EXPECT_NE(RunProgram({"doctor"}).out.find("runs "), std::string::npos);
+  const ProgramResult broken = RunProgram({"doctor", "--model", "/nonexistent"});
+  EXPECT_EQ(broken.exit_status, 1);
+  EXPECT_NE(broken.out.find("/nonexistent"), std::string::npos);
+}
+
+TEST(Suggest, EditDistanceAndNearest) {
+  EXPECT_EQ(EditDistance("", "abc"), 3u);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
+  EXPECT_EQ(EditDistance("caht", "chat"), 1u);
+  const std::vector<std::string> known = {"--top-k", "--top-p", "--temperature", "--think"};
+  EXPECT_EQ(Nearest("--topk", known), "--top-k");
+  EXPECT_EQ(Nearest("--thnik", known), "--think");
+  EXPECT_EQ(Nearest("--wholly-other", known), "");
+  EXPECT_EQ(Nearest(std::string(100000, 'x'), known), "");
+}
+
+TEST(Flags, ParseIds) {
+  EXPECT_EQ(ParseIds("--x", "1, 2\n3,4 ").value(), (std::vector<int32_t>{1, 2, 3, 4}));
+  for (const std::string bad : {"", " , ", "1,-2", "99999999999", "0x10", "1;2"}) {
+    EXPECT_FALSE(ParseIds("--x", bad).ok()) << bad;
+  }
+}
+
+TEST(Machine, HumanBytes) {
+  EXPECT_EQ(HumanBytes(0), "0 B");
+  EXPECT_EQ(HumanBytes(1023), "1023 B");
+  EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
+  EXPECT_EQ(HumanBytes(1048575), "1.0 MiB");
+  EXPECT_EQ(HumanBytes(int64_t{3} << 40), "3.0 TiB");
+}
+
+}  // namespace
+}  // namespace deepinfer
