@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 
@@ -93,6 +94,11 @@ ProgramResult RunPiped(const std::vector<std::string>& arguments, const std::str
 std::vector<std::string> Words(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {DEEPINFER_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  // One thread unless a test says otherwise: other tests run at the same time.
+  const bool runs_model = words.size() > 2 && (words[1] == "chat" || words[1] == "generate");
+  if (runs_model && std::find(words.begin(), words.end(), "--threads") == words.end()) {
+    words.insert(words.begin() + 2, {"--threads", "1"});
+  }
   return words;
 }
 
