@@ -23,8 +23,9 @@ constexpr int kScoreKeys = kLanes == 16 ? 12 : 6;
 constexpr int kScoreVectors = kLanes == 16 ? 2 : HWY_ARCH_ARM_A64 ? 4 : 2;
 constexpr int kValueVectors = kManyRegisters ? 4 : 3;
 static_assert(kKeyGrain % kScoreKeys == 0);
-// Keys whose values stay in the first two cache levels while all heads use them.
-constexpr int64_t kKeyChunk = 128;
+// Keys whose weighted values are summed before they join an output; their values stay in the first two cache levels
+// while all heads use them.
+constexpr int64_t kKeyChunk = 64;
 
 // Channels that are summed before they join a score: a chain of all 512 would lose two more bits.
 constexpr int64_t kScoreChannels = 32;
@@ -156,7 +157,7 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT values, int64_t value_stride
   const Tag d;
   hn::Vec<Tag> sum[kHeadTile][V];
   for (int h = 0; h < kHeadTile; ++h) {
-    for (int v = 0; v < V; ++v) sum[h][v] = hn::Load(d, sums + h * width + v * kLanes);
+    for (int v = 0; v < V; ++v) sum[h][v] = hn::Zero(d);
   }
   for (int64_t j = 0; j < count; ++j) {
     hn::Vec<Tag> value[V];
@@ -167,7 +168,10 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT values, int64_t value_stride
     }
   }
   for (int h = 0; h < kHeadTile; ++h) {
-    for (int v = 0; v < V; ++v) hn::Store(sum[h][v], d, sums + h * width + v * kLanes);
+    for (int v = 0; v < V; ++v) {
+      float* to = sums + h * width + v * kLanes;
+      hn::Store(hn::Add(hn::Load(d, to), sum[h][v]), d, to);
+    }
   }
 }
 

@@ -33,7 +33,7 @@ void ScoreKeys(const KeyRow* keys, int64_t begin, int64_t end, int64_t width, co
                int64_t padded_heads, float* values, float* scores);
 
 /// Turns the scores of heads begin..end-1 (multiples of kHeadTile) into e^(scale * score - m) and writes
-/// 1 / (their sum + e^(sink - m)) to denominators[head]. sinks, denominators [Hp].
+/// their sum + e^(sink - m) to denominators[head]. sinks, denominators [Hp].
 void SoftmaxWithSink(float* scores, int64_t count, int64_t padded_heads, int64_t begin, int64_t end, float scale,
                      const float* sinks, float* denominators);
 
@@ -42,7 +42,7 @@ constexpr int64_t ValueItems(int64_t padded_heads, int64_t width) {
   return (width + kValueBlock - 1) / kValueBlock * (padded_heads / kHeadTile);
 }
 
-/// out[h, :] = denominators[h] * sum_j weights[j, h] * values[j, :] for the (channel block, head tile) items
+/// out[h, :] = (sum_j weights[j, h] * values[j, :]) / denominators[h] for the (channel block, head tile) items
 /// begin..end-1, channels back in natural order. sums [Hp, Dh] is scratch; out has `heads` rows.
 void AddValues(const float* values, const float* weights, int64_t count, int64_t padded_heads, int64_t width,
                int64_t begin, int64_t end, const float* denominators, float* sums, int64_t heads, float* out);
