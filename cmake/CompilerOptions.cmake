@@ -26,5 +26,6 @@ function(deepinfer_test name)
   target_link_libraries(${name} PRIVATE deepinfer_options ${TEST_LINK} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE DEEPINFER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT
+    "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/leaks.supp:print_suppressions=0")
 endfunction()
