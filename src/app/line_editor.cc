@@ -94,6 +94,8 @@ LineEditor::~LineEditor() {
 LineEditor::Event LineEditor::ReadLine(const std::string& prompt, std::string* line) {
   state_->prompt = prompt;
   Interrupt::flag() = false;
+  // Before the prompt shows, so that a key pressed at once is already the editor's.
+  el_set(state_->editor, EL_PREP_TERM, 1);
   int length = 0;
   const char* text = el_gets(state_->editor, &length);
   if (Interrupt::flag().exchange(false)) {
