@@ -62,6 +62,7 @@ build() {
       die "cmake failed (whole log: $log)"
     }
   fi
+  case $(ninja -C "build/$preset" -n "$@" 2>/dev/null) in *'no work to do'*) return 0 ;; esac
   # A terminal sees ninja's one-line progress; a log sees only what went wrong.
   local quiet=()
   [ -t 2 ] || quiet=(--quiet)
