@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +41,7 @@ Json LogprobsJson(const Tokenizer& tokenizer, const Generation& generation) {
 Json GenerationJson(const Tokenizer& tokenizer, const GenerationRequest& request, const Generation& generation) {
   const int64_t completion_tokens = static_cast<int64_t>(generation.ids.size());
   Json object = {{"ids", generation.ids}, {"text", generation.content}};
-  object["logprobs"] = request.sampling.logprobs >= 0 ? LogprobsJson(tokenizer, generation) : Json(nullptr);
+  object["logprobs"] = LogprobsJson(tokenizer, generation);
   object["finish_reason"] = FinishReasonName(generation.finish_reason);
   if (generation.finish_reason == FinishReason::kStopSequence) object["stop_sequence"] = generation.stop_sequence;
   object["seed"] = request.sampling.seed;
@@ -73,13 +74,14 @@ class GenerateCommand : public Command {
     sampling_.AddTo(flags);
     flags.add_flag("--ignore-eos", sampling_.params.ignore_eos, "Go on after the end-of-sentence token");
     AddIntegerFlag(flags, "--logprobs", &logprobs_, 0, SamplingParams::kMaxLogprobs,
-                   "With --json: log probabilities of each token and of the N most likely ones");
+                   "With --json: beside each token's log probability those of the N most likely ones (default 0)");
     flags.add_flag("--json", json_, "Print one JSON object when done");
     model_.AddTo(flags);
   }
 
   Status Check() override {
-    sampling_.params.logprobs = static_cast<int>(logprobs_);
+    // The object always has the log probability of each token; only --logprobs N adds alternatives.
+    sampling_.params.logprobs = json_ ? static_cast<int>(std::max<int64_t>(logprobs_, 0)) : -1;
     DEEPINFER_RETURN_IF_ERROR(sampling_.Check());
     const bool has_ids = prompt_ids_flag_->count() > 0;
     if (!words_.empty() + (prompt_file_flag_->count() > 0) + has_ids > 1) {

@@ -31,7 +31,10 @@ TEST(Generate, TextAndJsonSayTheSame) {
   EXPECT_TRUE(text.out.starts_with(" a ")) << text.out;
   EXPECT_EQ(json["finish_reason"], "length");
   EXPECT_EQ(json["ids"].size(), 24u);
-  EXPECT_TRUE(json["logprobs"].is_null());
+  ASSERT_EQ(json["logprobs"].size(), json["ids"].size());
+  EXPECT_EQ(json["logprobs"][0]["id"], json["ids"][0]);
+  EXPECT_LE(json["logprobs"][0]["logprob"], 0.0);
+  EXPECT_TRUE(json["logprobs"][0]["top_logprobs"].empty());
   EXPECT_EQ(json["usage"]["completion_tokens"], 24);
   EXPECT_EQ(json["usage"]["total_tokens"], json["usage"]["prompt_tokens"].get<int>() + 24);
 }
