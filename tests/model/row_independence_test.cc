@@ -115,15 +115,39 @@ TEST_P(RowIndependence, RollbackLeavesNoTrace) {
     const Rows expected = FeedInChunks(model, *clean, follow, 4);
     for (const size_t drop : {1, 2, 5, 16}) {
       SCOPED_TRACE(std::to_string(kept) + " kept, " + std::to_string(drop) + " dropped");
-      const auto sequence = model.NewSequence(128);
-      FeedInChunks(model, *sequence, ids, 40);
-      FeedInChunks(model, *sequence, std::span(rejected).first(drop), 3);
-      ASSERT_TRUE(model->Truncate(*sequence, static_cast<int64_t>(kept)).ok());
-      EXPECT_TRUE(StateBytes(*sequence) == clean_state);
-      EXPECT_TRUE(FeedInChunks(model, *sequence, follow, 4) == expected);
-      EXPECT_TRUE(StateBytes(*sequence) == StateBytes(*clean));
+      std::vector<int32_t> fed = ids;
+      fed.insert(fed.end(), rejected.begin(), rejected.begin() + static_cast<int64_t>(drop));
+      // Kept and dropped tokens share the last chunk, as in a verification that accepts some drafts; and not.
+      for (const size_t prefix : {kept - std::min<size_t>(kept, 4), kept}) {
+        const auto sequence = model.NewSequence(128);
+        FeedInChunks(model, *sequence, std::span(fed).first(prefix), 40);
+        FeedInChunks(model, *sequence, std::span(fed).subspan(prefix), fed.size());
+        ASSERT_TRUE(model->Truncate(*sequence, static_cast<int64_t>(kept)).ok());
+        EXPECT_TRUE(StateBytes(*sequence) == clean_state);
+        EXPECT_TRUE(FeedInChunks(model, *sequence, follow, 4) == expected);
+        EXPECT_TRUE(StateBytes(*sequence) == StateBytes(*clean));
+      }
     }
   }
+}
+
+TEST_P(RowIndependence, DraftRingsThatStartAnewForgetWhatWasBefore) {
+  LoadedModel model = Load("tiny2", MakeCpuOps(1), GetParam());
+  const std::vector<int32_t> ids = RandomIds(60, model.config().vocab_size, 11);
+  std::vector<Draft> drafts;
+  for (const bool fed_before : {false, true}) {
+    const auto sequence = model.NewSequence(64);
+    const BatchItem item{sequence.get(), ids, LogitsRows::kNone};
+    const Result<ForwardResult> result = model->Forward({std::span(&item, 1)});
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    if (fed_before) {
+      ASSERT_TRUE(model->ExtendDraft(*sequence, result->taps.RowRange(0, 45), 0).ok());
+    }
+    // Shorter than the window, so that older slots are within its reach.
+    ASSERT_TRUE(model->ExtendDraft(*sequence, result->taps.RowRange(50, 60), 50).ok());
+    drafts.push_back(DraftAfter(model, *sequence, 5));
+  }
+  EXPECT_TRUE(drafts[0].logits == drafts[1].logits);
 }
 
 TEST_P(RowIndependence, LogitsOfChosenRowsAreThoseOfAllRows) {
