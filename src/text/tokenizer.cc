@@ -119,7 +119,7 @@ struct Tokenizer::State {
                                      std::to_string(kMaxTextBytes) + " can be encoded at once");
     }
     const size_t before = out->size();
-    const Status status = IsValidUtf8(text) ? encode_valid(text) : encode_valid(std::string_view(RepairUtf8(text)));
+    Status status = IsValidUtf8(text) ? encode_valid(text) : encode_valid(std::string_view(RepairUtf8(text)));
     if (!status.ok()) out->resize(before);
     return status;
   }

@@ -302,7 +302,8 @@ class DefinitionChecker {
       return Unsupported("model.dropout", "null", model["dropout"]);
     }
     for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (!IsNull(model, affix) && model[affix] != "") {
+      const bool empty = IsNull(model, affix) || (model[affix].is_string() && model[affix].get<std::string>().empty());
+      if (!empty) {
         return Unsupported(std::string("model.") + affix, "null", model[affix]);
       }
     }

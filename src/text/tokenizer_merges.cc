@@ -9,6 +9,15 @@
 #include "text/utf8.h"
 
 namespace deepinfer {
+namespace {
+
+Status WrongMerge(const std::string& name, uint32_t rank, const std::pair<std::string, std::string>& merge,
+                  const std::string& what) {
+  return Status::Corruption(name + ": model.merges[" + std::to_string(rank) + "] (" + QuotedExcerpt(merge.first) +
+                            ", " + QuotedExcerpt(merge.second) + "): " + what);
+}
+
+}  // namespace
 
 Result<TokenizerMerges> TokenizerMerges::Build(const TokenizerDefinition& definition,
                                                const TokenizerVocabulary& vocabulary, const std::string& name) {
@@ -40,10 +49,7 @@ Result<TokenizerMerges> TokenizerMerges::Build(const TokenizerDefinition& defini
   std::vector<uint32_t> last_rank_of(vocabulary.size(), kNoRule);  // of the rules that make a token
   for (uint32_t rank = 0; rank < definition.merges.size(); ++rank) {
     const auto& merge = definition.merges[rank];
-    const auto wrong = [&](const std::string& what) {
-      return Status::Corruption(name + ": model.merges[" + std::to_string(rank) + "] (" + QuotedExcerpt(merge.first) +
-                                ", " + QuotedExcerpt(merge.second) + "): " + what);
-    };
+    const auto wrong = [&](const std::string& what) { return WrongMerge(name, rank, merge, what); };
     std::string joined;
     std::array<int32_t, 2> sides;
     for (int side = 0; side < 2; ++side) {
