@@ -53,7 +53,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                                 // NOLINT: implicit on purpose
+  Result(T value) : state_(std::move(value)) {}                                        // NOLINT: implicit on purpose
   Result(Status status) : state_(std::move(status)) { assert(!this->status().ok()); }  // NOLINT: implicit on purpose
 
   bool ok() const { return std::holds_alternative<T>(state_); }
@@ -78,10 +78,10 @@ class [[nodiscard]] Result {
 #define DEEPINFER_CONCAT(a, b) DEEPINFER_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function when `expression` is not ok.
-#define DEEPINFER_RETURN_IF_ERROR(expression)                         \
-  do {                                                                \
-    ::deepinfer::Status deepinfer_status_ = (expression);             \
-    if (!deepinfer_status_.ok()) return deepinfer_status_;            \
+#define DEEPINFER_RETURN_IF_ERROR(expression)              \
+  do {                                                     \
+    ::deepinfer::Status deepinfer_status_ = (expression);  \
+    if (!deepinfer_status_.ok()) return deepinfer_status_; \
   } while (false)
 
 /// `DEEPINFER_ASSIGN_OR_RETURN(auto x, MakeX());` binds the value or returns the error.
