@@ -1,4 +1,7 @@
 // Message content that several protocols share: lists of parts, texts, images.
+//
+// Thread-safety: pure functions and values. Ownership: results own their texts; the JSON they read must outlive the
+// call.
 #ifndef DEEPINFER_API_CONTENT_FIELDS_H_
 #define DEEPINFER_API_CONTENT_FIELDS_H_
 

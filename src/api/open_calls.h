@@ -1,4 +1,7 @@
 // The calls of one assistant message that wait for their results, which must follow at once.
+//
+// Thread-safety: pure functions and values. Ownership: results own their texts; the JSON they read must outlive the
+// call.
 #ifndef DEEPINFER_API_OPEN_CALLS_H_
 #define DEEPINFER_API_OPEN_CALLS_H_
 

@@ -1,4 +1,7 @@
 // Readers of request fields that several protocols have in common. Errors name the field (json_reader.h).
+//
+// Thread-safety: pure functions and values. Ownership: results own their texts; the JSON they read must outlive the
+// call.
 #ifndef DEEPINFER_API_REQUEST_FIELDS_H_
 #define DEEPINFER_API_REQUEST_FIELDS_H_
 

@@ -1,4 +1,7 @@
 // The tools of a Responses request: functions, namespaces of functions, and the one custom tool that is supported.
+//
+// Thread-safety: pure functions and values. Ownership: results own their texts; the JSON they read must outlive the
+// call.
 #ifndef DEEPINFER_API_RESPONSES_TOOLS_H_
 #define DEEPINFER_API_RESPONSES_TOOLS_H_
 

@@ -1,4 +1,7 @@
 // Checks of tools that every protocol applies: names, duplicates, the choice among them. Schemas: tool_schema.h.
+//
+// Thread-safety: pure functions and values. Ownership: results own their texts; the JSON they read must outlive the
+// call.
 #ifndef DEEPINFER_API_TOOL_FIELDS_H_
 #define DEEPINFER_API_TOOL_FIELDS_H_
 

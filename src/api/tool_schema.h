@@ -2,7 +2,7 @@
 //
 // Structural: keywords have the types that the standard gives them (draft 4 to 2020-12) and local references lead
 // somewhere. Whether the schema can be enforced is the business of whoever compiles it. Linear in the schema, whatever
-// it holds.
+// it holds. Thread-safety: pure function.
 #ifndef DEEPINFER_API_TOOL_SCHEMA_H_
 #define DEEPINFER_API_TOOL_SCHEMA_H_
 

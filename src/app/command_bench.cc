@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -9,7 +10,9 @@
 
 #include "app/command.h"
 #include "app/flags.h"
+#include "app/interrupt.h"
 #include "app/machine.h"
+#include "app/memory_plan.h"
 #include "app/model_session.h"
 #include "app/terminal.h"
 #include "checkpoint/parameter_summary.h"
@@ -175,6 +178,7 @@ class BenchRunner {
       const BatchItem item{.sequence = &sequence,
                            .ids = all.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)),
                            .logits = last ? LogitsRows::kLast : LogitsRows::kNone};
+      if (Interrupt::flag()) return Status::Cancelled("interrupted");
       DEEPINFER_ASSIGN_OR_RETURN(const ForwardResult result, model_.Forward({std::span(&item, 1)}));
       (void)result;
     }
@@ -238,13 +242,15 @@ class BenchCommand : public Command {
   }
 
   Result<int> Run() override {
+    const Interrupt interrupt;  // Ctrl-C ends the run between two steps, so that a temporary folder is removed
     SyntheticFolder folder;
     if (synthetic_flag_->count() > 0) DEEPINFER_RETURN_IF_ERROR(MakeSynthetic(&folder));
     const std::vector<BenchCase> tests = Tests();
-    int64_t longest = 8;
+    int64_t longest = 16;  // the warm-up needs a few
     for (const BenchCase& test : tests) longest = std::max(longest, test.depth + test.tokens);
     if (model_.context == 0) model_.context = -1;  // only as long as the tests need
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session, OpenSession(longest));
+    DEEPINFER_RETURN_IF_ERROR(CheckMemory(*session));
 
     BenchSetting setting;
     setting.model = synthetic_flag_->count() > 0 ? synthetic_ : session->directory().filename().string();
@@ -278,8 +284,20 @@ class BenchCommand : public Command {
 
  private:
   static Result<std::vector<int64_t>> ParseLengths(const std::string& name, const std::string& text) {
-    DEEPINFER_ASSIGN_OR_RETURN(const std::vector<int32_t> values, ParseIds(name, text));
-    return std::vector<int64_t>(values.begin(), values.end());
+    std::vector<int64_t> lengths;
+    size_t begin = 0;
+    while (begin <= text.size()) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      int64_t value = 0;
+      const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+      if (error != std::errc() || stop != text.data() + end || value < 0) {
+        return Status::InvalidArgument(
+            fmt::format("{}: expected token counts such as 512,2048, found '{}'", name, text));
+      }
+      lengths.push_back(value);
+      begin = end + 1;
+    }
+    return lengths;
   }
 
   std::vector<BenchCase> Tests() const {
@@ -299,21 +317,38 @@ class BenchCommand : public Command {
     if (!synthetic_directory_.empty()) {
       folder->path = synthetic_directory_;
       folder->keep = true;
+      model_.directory = synthetic_directory_;
+      std::error_code ignored;
+      if (std::filesystem::exists(folder->path / "config.json", ignored))
+        return CheckKept(folder->path / "config.json");
     } else {
-      folder->path = std::filesystem::temp_directory_path() / fmt::format("deepinfer-synthetic-{}", getpid());
+      std::error_code error;
+      std::string name = (std::filesystem::temp_directory_path(error) / "deepinfer-XXXXXX").string();
+      if (error || mkdtemp(name.data()) == nullptr) {
+        return Status::Io("no temporary folder for the checkpoint: set $TMPDIR or give --synthetic-dir DIR");
+      }
+      folder->path = name;
+      model_.directory = (folder->path / "checkpoint").string();
     }
-    model_.directory = folder->path.string();
-    std::error_code ignored;
-    if (std::filesystem::exists(folder->path / "config.json", ignored)) return Status::Ok();
     DEEPINFER_ASSIGN_OR_RETURN(spec_.tokenizer_directory, FindModel(""));
     int64_t shown = -1;
-    DEEPINFER_RETURN_IF_ERROR(WriteSyntheticCheckpoint(spec_, folder->path, 1, [&](int64_t done, int64_t total) {
+    DEEPINFER_RETURN_IF_ERROR(WriteSyntheticCheckpoint(spec_, model_.directory, 1, [&](int64_t done, int64_t total) {
       const int64_t percent = total > 0 ? 100 * done / total : 100;
       if (percent / 10 == shown / 10 && percent != 100) return;
       shown = percent;
-      fmt::print(stderr, "writing {}: {} of {}\n", folder->path.string(), HumanBytes(done), HumanBytes(total));
+      fmt::print(stderr, "writing {}: {} of {}\n", model_.directory, HumanBytes(done), HumanBytes(total));
     }));
     return Status::Ok();
+  }
+
+  /// A kept checkpoint is used again only for the spec that it was written for.
+  Status CheckKept(const std::filesystem::path& config_file) const {
+    DEEPINFER_ASSIGN_OR_RETURN(const std::string text, ReadInput(config_file.string()));
+    DEEPINFER_ASSIGN_OR_RETURN(const ModelConfig kept, ParseModelConfig(text));
+    if (WriteModelConfig(kept) == WriteModelConfig(spec_.config)) return Status::Ok();
+    return Status::InvalidArgument(
+        fmt::format("--synthetic-dir: {} holds a checkpoint of other widths than {}; give another folder",
+                    synthetic_directory_, synthetic_));
   }
 
   /// The machine may be shared: limits are measured anew around each test, with the same number of threads.

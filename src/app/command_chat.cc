@@ -9,6 +9,7 @@
 #include "app/flags.h"
 #include "app/interrupt.h"
 #include "app/line_editor.h"
+#include "app/memory_plan.h"
 #include "app/model_session.h"
 #include "app/suggest.h"
 #include "app/terminal.h"
@@ -36,7 +37,7 @@ class ChatCommand : public Command {
         .add_option("message", words_, "Ask this and leave; without it a pipe is read, a terminal opens a conversation")
         ->type_name("TEXT");
     flags.add_option("--system", system_, "Instructions that come before the conversation")->type_name("TEXT");
-    AddChoiceFlag(flags, "--think", &think_, {"on", "off"}, "Let the model reason first (default off)");
+    think_flag_ = AddChoiceFlag(flags, "--think", &think_, {"on", "off"}, "Let the model reason first (default off)");
     const auto parse_effort = [this](const std::string& text) {
       const std::optional<int> by_name = EffortByName(text);
       const char* const end = text.data() + text.size();
@@ -56,6 +57,7 @@ class ChatCommand : public Command {
             "implies --think on")
         ->type_name("LEVEL");
     sampling_.AddTo(flags);
+    flags.add_flag("--ignore-eos", sampling_.params.ignore_eos, "Go on after the end-of-sentence token");
     AddChoiceFlag(flags, "--color", &color_, {"auto", "always", "never"},
                   "Dim the reasoning by escape sequences (default auto: on terminals)");
     model_.AddTo(flags);
@@ -63,8 +65,8 @@ class ChatCommand : public Command {
 
   Status Check() override {
     DEEPINFER_RETURN_IF_ERROR(sampling_.Check());
-    if (effort_ != 0 && think_ == "off") {
-      return Status::InvalidArgument("--effort: needs --think on");
+    if (effort_ != 0 && think_flag_->count() > 0 && think_ == "off") {
+      return Status::InvalidArgument("--effort: needs --think on, found --think off");
     }
     if (effort_ != 0) think_ = "on";
     interactive_ = words_.empty() && isatty(STDIN_FILENO) == 1;
@@ -81,6 +83,7 @@ class ChatCommand : public Command {
       return Status::InvalidArgument("the message is empty: give a text, a pipe with one, or a terminal");
     }
     DEEPINFER_ASSIGN_OR_RETURN(session_, ModelSession::Open(model_));
+    DEEPINFER_RETURN_IF_ERROR(CheckMemory(*session_));
     generator_.emplace(session_->model(), session_->tokenizer());
     style_ = AnswerStyle::Detect(color_ == "always"  ? ColorMode::kAlways
                                  : color_ == "never" ? ColorMode::kNever
@@ -150,6 +153,8 @@ class ChatCommand : public Command {
         if (reason.status().code() == StatusCode::kIo) return reason.status();
         DEEPINFER_RETURN_IF_ERROR(
             WriteAll(2, "deepinfer: " + WithoutControls(reason.status().message()) + " (/clear starts anew)\n"));
+      } else if (*reason == FinishReason::kLength) {
+        DEEPINFER_RETURN_IF_ERROR(WriteAll(2, "deepinfer: the answer was cut: --max-tokens or --ctx is reached\n"));
       }
     }
   }
@@ -185,6 +190,7 @@ class ChatCommand : public Command {
   std::vector<std::string> words_;
   std::string system_;
   std::string think_ = "off";
+  CLI::Option* think_flag_ = nullptr;
   int effort_ = 0;  // 0: not given
   std::string color_ = "auto";
   bool interactive_ = false;

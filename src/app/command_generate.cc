@@ -9,6 +9,7 @@
 #include "app/command.h"
 #include "app/flags.h"
 #include "app/interrupt.h"
+#include "app/memory_plan.h"
 #include "app/model_session.h"
 #include "app/terminal.h"
 #include "engine/generator.h"
@@ -106,6 +107,7 @@ class GenerateCommand : public Command {
       if (text.ends_with('\n')) text.pop_back();
     }
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session, ModelSession::Open(model_));
+    DEEPINFER_RETURN_IF_ERROR(CheckMemory(*session));
     GenerationRequest request;
     request.sampling = sampling_.params;
     request.cancel = &Interrupt::flag();

@@ -69,11 +69,17 @@ int RunCommand(Command& command, int word_count, char** words) {
   } catch (const CLI::ParseError& error) {
     return PrintError(error.what(), kExitUsage);
   }
-  Status usage = CheckLeftOver(flags);
-  if (usage.ok()) usage = command.Check();
-  if (!usage.ok()) return PrintError(usage.message(), kExitUsage);
-  const Result<int> exit_status = command.Run();
-  return exit_status.ok() ? *exit_status : PrintError(exit_status.status().message(), kExitError);
+  try {
+    Status usage = CheckLeftOver(flags);
+    if (usage.ok()) usage = command.Check();
+    if (!usage.ok()) return PrintError(usage.message(), kExitUsage);
+    const Result<int> exit_status = command.Run();
+    if (exit_status.ok()) return *exit_status;
+    const bool cancelled = exit_status.status().code() == StatusCode::kCancelled;
+    return PrintError(exit_status.status().message(), cancelled ? kExitInterrupted : kExitError);
+  } catch (const std::exception& error) {  // memory that ran out, mostly: still one line and an exit status
+    return PrintError(error.what(), kExitError);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "app/machine.h"
 #include "checkpoint/parameter_summary.h"
 #include "model/sequence_state.h"
 
@@ -46,6 +47,15 @@ MemoryPlan PlanMemory(ModelSession& session) {
   };
   for (const PlannedAllocation& allocation : plan.allocations) plan.allocated_bytes += allocation.bytes;
   return plan;
+}
+
+Status CheckMemory(ModelSession& session) {
+  const int64_t needed = PlanMemory(session).allocated_bytes;
+  const int64_t free = FindMemory().available;
+  if (free <= 0 || needed <= free) return Status::Ok();
+  return Status::ResourceExhausted(
+      fmt::format("a context of {} tokens needs {} of memory, {} are free; give a smaller --ctx", session.context(),
+                  HumanBytes(needed), HumanBytes(free)));
 }
 
 }  // namespace deepinfer

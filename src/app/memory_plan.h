@@ -31,6 +31,9 @@ struct MemoryPlan {
 /// For one sequence of the session's context.
 MemoryPlan PlanMemory(ModelSession& session);
 
+/// kResourceExhausted, with both numbers, when what would be allocated exceeds the memory that is free now.
+Status CheckMemory(ModelSession& session);
+
 }  // namespace deepinfer
 
 #endif  // DEEPINFER_APP_MEMORY_PLAN_H_

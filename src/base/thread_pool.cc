@@ -1,5 +1,7 @@
 #include "base/thread_pool.h"
 
+#include <system_error>
+
 namespace deepinfer {
 namespace {
 
@@ -13,11 +15,17 @@ inline void CpuRelax() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int workers) : workers_(workers < 1 ? 1 : workers) {
-  threads_.reserve(static_cast<size_t>(workers_ - 1));
-  for (int worker = 1; worker < workers_; ++worker) {
-    threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+ThreadPool::ThreadPool(int workers) {
+  if (workers > static_cast<int>(std::thread::hardware_concurrency())) spins_ = 0;
+  threads_.reserve(static_cast<size_t>(workers < 1 ? 0 : workers - 1));
+  try {
+    for (int worker = 1; worker < workers; ++worker) {
+      threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+    }
+  } catch (const std::system_error&) {
+    // The system allows no more threads. Results do not depend on their number, so fewer do.
   }
+  workers_ = static_cast<int>(threads_.size()) + 1;
 }
 
 ThreadPool::~ThreadPool() {
@@ -41,7 +49,7 @@ void ThreadPool::RunErased(Function function, const void* context) {
   }
   function(context, 0);
   for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
-    if (spin < kSpins) {
+    if (spin < spins_) {
       CpuRelax();
     } else {
       std::this_thread::yield();
@@ -54,7 +62,7 @@ void ThreadPool::WorkerLoop(int worker) {
   for (;;) {
     int spin = 0;
     while (generation_.load(std::memory_order_acquire) == seen) {
-      if (++spin < kSpins) {
+      if (++spin < spins_) {
         CpuRelax();
         continue;
       }

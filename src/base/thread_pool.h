@@ -18,7 +18,7 @@ namespace deepinfer {
 
 class ThreadPool {
  public:
-  /// `workers` >= 1 counts the calling thread.
+  /// `workers` >= 1 counts the calling thread; the pool has fewer when the system refuses to start that many.
   explicit ThreadPool(int workers);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -42,9 +42,10 @@ class ThreadPool {
   void RunErased(Function function, const void* context);
   void WorkerLoop(int worker);
 
-  const int workers_;
+  int workers_ = 1;  // fixed once constructed
   // A step runs hundreds of short parallel sections; a worker spins this long before it sleeps.
   static constexpr int kSpins = 4000;
+  int spins_ = kSpins;  // 0 with more workers than processors: spinning would keep others from working
 
   Function function_ = nullptr;
   const void* context_ = nullptr;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "ops/dot_order.h"
+
 namespace deepinfer {
 
 // Hands out pieces of one block; run first without a block to learn its size, then again to bind.
@@ -127,9 +129,12 @@ ScratchLimits ScratchLimitsFor(const ModelConfig& config, const WorkspaceLimits&
   const int64_t block = drafts ? config.dspark_block_size : 0;
   ScratchLimits scratch;
   scratch.rows = std::max({limits.rows, limits.logits_rows, block});
-  scratch.columns = std::max({config.hc_mult * config.hidden_size, config.q_lora_rank,
-                              config.num_attention_heads * config.head_dim, config.o_groups * config.o_lora_rank,
-                              config.moe_intermediate_size, config.HashColumns() * config.engram_head_dim,
+  // wo_a reads its input in o_groups pieces, each of which is padded to whole chunks of the dot order.
+  const int64_t group_width = config.num_attention_heads * config.head_dim / config.o_groups;
+  const int64_t grouped_input = config.o_groups * ((group_width + kDotChunk - 1) / kDotChunk * kDotChunk);
+  scratch.columns = std::max({config.hc_mult * config.hidden_size, config.q_lora_rank, grouped_input,
+                              config.o_groups * config.o_lora_rank, config.moe_intermediate_size,
+                              config.HashColumns() * config.engram_head_dim,
                               std::ssize(config.dspark_target_layer_ids) * config.hidden_size,
                               config.hidden_size + config.dspark_markov_rank});
   scratch.outputs = std::max({config.moe_intermediate_size, config.hidden_size, config.MixCoefficients(),

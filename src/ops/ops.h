@@ -34,7 +34,7 @@ enum class ActivationFormat : uint8_t {
 /// Upper bounds that the scratch of an Ops object is reserved for.
 struct ScratchLimits {
   int64_t rows = 0;               ///< T
-  int64_t columns = 0;            ///< widest input of any linear
+  int64_t columns = 0;            ///< widest input of any linear, each group padded to a multiple of 128
   int64_t outputs = 0;            ///< widest input or output inside an op: hidden size, expert width, mHC coefficients
   int64_t experts_per_token = 0;  ///< K
   int64_t experts = 0;            ///< routed experts of a layer

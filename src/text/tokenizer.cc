@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "text/byte_alphabet.h"
 #include "text/pretokenizer.h"
@@ -23,6 +24,10 @@ enum WholeToken : uint8_t { kUnknown, kYes, kNo };
 
 Result<std::string> ReadFile(const std::string& path) {
   const auto failed = [&path] { return Status::Io(path + ": " + std::strerror(errno)); };
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return Status::Io(path + ": expected a regular file");
+  }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (file == nullptr) {
     return errno == ENOENT ? Status::NotFound(path + ": no such file; a model folder needs a tokenizer.json")

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tokenizer_fixture.h"
@@ -81,12 +82,16 @@ std::vector<std::string> RandomMerges(std::mt19937* random, bool ascending) {
   for (int i = 0; i < 40; ++i) {
     const std::string left = tokens[(*random)() % tokens.size()];
     const std::string right = tokens[(*random)() % tokens.size()];
-    if (left.size() + right.size() > 12 || seen[left + " " + right]) continue;
+    std::string rule = left;
+    rule.append(" ").append(right);
+    std::string token = left;
+    token.append(right);
+    if (token.size() > 12 || seen[rule]) continue;
     // One rule a token in ascending tables; several ways to one token are part of the other kind.
-    if (ascending && seen[left + right]) continue;
-    seen[left + " " + right] = seen[left + right] = true;
-    merges.push_back(left + " " + right);
-    tokens.push_back(left + right);
+    if (ascending && seen[token]) continue;
+    seen[rule] = seen[token] = true;
+    merges.push_back(rule);
+    tokens.push_back(token);
   }
   if (!ascending) std::shuffle(merges.begin(), merges.end(), *random);
   return merges;

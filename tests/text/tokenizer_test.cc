@@ -183,6 +183,7 @@ TEST(Tokenizer, ManyThreadsEncodeAlike) {
   const std::string text = RandomText(&random, 20000) + " The quick brown fox jumps over the lazy dog.";
   std::vector<Ids> results(4);
   std::vector<std::thread> threads;
+  threads.reserve(results.size());
   for (Ids& ids : results) {
     threads.emplace_back([&] { EXPECT_TRUE((*tokenizer)->Encode(text, &ids).ok()); });
   }

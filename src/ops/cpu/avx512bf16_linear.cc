@@ -300,6 +300,8 @@ void BlockSlice(const LinearSlice& slice) {
 
 }  // namespace
 
+const bool kBf16PairsCompiled = true;
+
 void OrderRowBf16(const float* x, int64_t columns, uint16_t* ordered) {
   for (int64_t begin = 0; begin < columns; begin += kChunk) {
     const int64_t count = columns - begin < kChunk ? columns - begin : kChunk;
@@ -348,6 +350,7 @@ void BlockSliceBf16(const LinearSlice& slice) {
 #else  // not compiled for these instruction sets: HasBf16Pairs() is false and nothing here is called
 
 namespace deepinfer::cpu {
+const bool kBf16PairsCompiled = false;
 void OrderRowBf16(const float*, int64_t, uint16_t*) {}
 void StreamSliceBf16(const LinearSlice&) {}
 void BlockSliceBf16(const LinearSlice&) {}

@@ -15,7 +15,7 @@ std::atomic<bool> g_allow_bf16_pairs{true};
 }  // namespace
 
 Status LinearScratch::Reserve(const ScratchLimits& limits, int workers) {
-  const int64_t columns = PaddedColumns(limits.columns) + kChunk * 64;  // groups pad each group on its own
+  const int64_t columns = PaddedColumns(limits.columns);
   if (!ordered.Allocate(std::min(std::max<int64_t>(limits.rows, 1), kRowBlock) * columns) ||
       !panels.Allocate(workers * kPanelFloats) || !accumulators.Allocate(workers * kAccumulatorFloats)) {
     return Status::ResourceExhausted("no memory for the linear kernels' scratch");
@@ -25,8 +25,10 @@ Status LinearScratch::Reserve(const ScratchLimits& limits, int workers) {
 
 bool HasBf16Pairs() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("avx512vl");
+  return kBf16PairsCompiled && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
 #else
   return false;
 #endif

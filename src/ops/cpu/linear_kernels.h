@@ -17,8 +17,9 @@ void StreamSliceF32(const LinearSlice& slice);
 /// Many rows: decoded panels. slice.rows <= kRowBlock.
 void BlockSliceF32(const LinearSlice& slice);
 
-/// AVX512_BF16 and VBMI versions; only when HasBf16Pairs().
+/// AVX512_BF16 and VBMI versions; only when HasBf16Pairs(): compiled in, and this CPU has what they were compiled for.
 bool HasBf16Pairs();
+extern const bool kBf16PairsCompiled;
 void OrderRowBf16(const float* x, int64_t columns, uint16_t* ordered);
 void StreamSliceBf16(const LinearSlice& slice);
 void BlockSliceBf16(const LinearSlice& slice);

@@ -1,4 +1,5 @@
-// Tile sizes of the linear kernels, shared by the F32 and the BF16 translation units.
+// Tile sizes of the linear kernels, shared by the F32 and the BF16 translation units. Constants only.
+// Thread-safety and ownership: nothing to say.
 #ifndef DEEPINFER_OPS_CPU_LINEAR_LIMITS_H_
 #define DEEPINFER_OPS_CPU_LINEAR_LIMITS_H_
 

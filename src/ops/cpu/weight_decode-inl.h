@@ -3,7 +3,10 @@
 // Per-target header: included by HWY_FOREACH_TARGET sources. A decoder's Stage() prepares the 16 lanes of a chunk once;
 // Decode() then yields, for a "part" of them (Lanes(d) lanes starting at part * Lanes(d)), eight vectors in dot order:
 // vector s holds column 8l + kDotColumnOrder[s] of lane l, divided by the decoder's constant power of two kFactor.
-// ScaleLanes() yields the power-of-two factor of each lane.
+// ScaleLanes() yields the power-of-two factor of each lane. The E4M3 codes 0x7f and 0xff, NaN in that format and absent
+// from sound checkpoints, decode to +-480.
+//
+// Thread-safety: pure functions; a decoder object is read-only once made.
 #include "hwy/highway.h"
 
 #if defined(DEEPINFER_OPS_CPU_WEIGHT_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
