@@ -19,6 +19,7 @@ int PrintError(std::string message, int exit_status) {
 
 std::vector<std::string> FlagNames(const CLI::App& app) {
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }

@@ -124,10 +124,10 @@ DEEPINFER_INLINE float ReduceLanes(__m512 v) {
 // One weight row as chunks; the last, incomplete one is a zero-padded copy.
 template <class Words>
 struct RowChunks {
+  alignas(64) uint8_t tail[Words::kChunkBytes];
   const uint8_t* data;
   const uint8_t* scales;
   int64_t full;
-  alignas(64) uint8_t tail[Words::kChunkBytes];
   uint8_t tail_scales[4];
 
   DEEPINFER_INLINE void Init(const WeightMatrix& weight, int64_t row) {

@@ -67,7 +67,7 @@ void Abort(const char* file, int line, const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
   std::fprintf(stderr, "%s:%d: ", file, line);
-  std::vfprintf(stderr, format, arguments);
+  std::vfprintf(stderr, format, arguments);  // NOLINT(clang-analyzer-valist.Uninitialized): va_start is above
   std::fprintf(stderr, "\n");
   va_end(arguments);
   std::abort();

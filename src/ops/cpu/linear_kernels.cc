@@ -43,10 +43,10 @@ HWY_INLINE float ReduceLanes(const LaneVec* HWY_RESTRICT parts) {
 // a zero-padded copy.
 template <class Decoder>
 struct RowChunks {
+  alignas(64) uint8_t tail[Decoder::kChunkBytes];
   const uint8_t* data;
   const uint8_t* scales;
   int64_t full;
-  alignas(64) uint8_t tail[Decoder::kChunkBytes];
   uint8_t tail_scales[4];
 
   HWY_INLINE void Init(const WeightMatrix& weight, int64_t row) {
