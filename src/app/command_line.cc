@@ -19,7 +19,6 @@ int PrintError(std::string message, int exit_status) {
 
 std::vector<std::string> FlagNames(const CLI::App& app) {
   std::vector<std::string> names;
-  names.reserve(commands.size());
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
@@ -87,6 +86,7 @@ int RunCommand(Command& command, int word_count, char** words) {
 
 int RunCommandLine(int argument_count, char** arguments, const std::vector<std::unique_ptr<Command>>& commands) {
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const auto& command : commands) names.emplace_back(command->name());
   if (argument_count < 2) {
     return PrintError(fmt::format("which command? one of {}; see deepinfer --help", fmt::join(names, ", ")),
