@@ -142,7 +142,7 @@ HWY_INLINE void FillPanelRow(const Decoder& decoder, const RowChunks<Decoder>& r
 // Keeps a loaded vector in a register: gcc 12 otherwise folds the load into each of its uses, and loads, one a cycle,
 // become the limit.
 HWY_INLINE void KeepInRegister(LaneVec& v) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && !defined(__clang__)
   asm("" : "+v"(v.raw));
 #else
   (void)v;
