@@ -42,10 +42,10 @@ std::vector<Backend> Backends() {
         {name, target, bf16_pairs, [threads] { return MakeCpuOps(threads); }, [] { return MakeCpuOps(1); }});
   };
   for (const int threads : {1, 2, 3}) add_cpu("Cpu" + std::to_string(threads), threads, 0, true);
-  if (cpu::HasBf16Pairs()) add_cpu("CpuWithoutBf16Pairs", 2, 0, false);
+  if (cpu::HasBf16Pairs()) add_cpu("CpuWithoutBf16Pairs", 1, 0, false);
   const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();  // best first
   for (size_t i = 1; i < targets.size(); ++i) {
-    add_cpu(std::string("Cpu_") + hwy::TargetName(targets[i]), 2, targets[i], false);
+    add_cpu(std::string("Cpu_") + hwy::TargetName(targets[i]), 1, targets[i], false);
   }
   return backends;
 }
