@@ -4,7 +4,7 @@
 //   score_j = scale * (q . key_j)       blocks of 32 channels in split order (unpack-inl.h), then over the blocks
 //   m       = max(sink, score_0, score_1, ...)
 //   out     = sum_j e^(score_j - m) key_j / (sum_j e^(score_j - m) + e^(sink - m))
-// with fused multiply-adds, the first sum of the last line in blocks of 64 keys of the list, then over the blocks, the
+// with fused multiply-adds, the first sum of the last line in blocks of 128 keys of the list, then over the blocks, the
 // second in key order. Lanes are heads in the first product and channels in the second, so nothing is ever added across
 // lanes: the bits depend on the key list alone, not on vector width, thread count, batch, chunking or whether a row
 // came from the ring.

@@ -25,7 +25,7 @@ constexpr int kValueVectors = kManyRegisters ? 4 : 3;
 static_assert(kKeyGrain % kScoreKeys == 0);
 // Keys whose weighted values are summed before they join an output; their values stay in the first two cache levels
 // while all heads use them.
-constexpr int64_t kKeyChunk = 64;
+constexpr int64_t kKeyChunk = 128;
 
 // Channels that are summed before they join a score: a chain of all 512 would lose two more bits.
 constexpr int64_t kScoreChannels = 32;
