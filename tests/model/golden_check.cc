@@ -79,11 +79,8 @@ GoldenLimits LimitsFor(const std::string& model, const std::string& mode) {
   limits.index_margin = fp8 ? 0.12f : 0.04f;
   limits.index_share = !fp8 ? 0.9 : model == "tiny2" ? 0.3 : 0.8;
   limits.draft_logit = fp8 ? 2.0f : 0.1f;
-  // The recorded draft limits (0.5 in fp8act) are older than Nano's draft stages. On think-tool-search the third stage
-  // routes the last draft between experts 0, 6 and 7, whose scores the oracle itself separates by 0.01 to 0.02; taking
-  // another one moves its confidence by 0.6 and its logits by 3.
-  limits.draft_confidence = !fp8 ? 0.02f : model == "nano" ? 1.0f : 0.5f;
-  limits.draft_margin = !fp8 ? 0.1f : model == "nano" ? 1.0f : 0.5f;
+  limits.draft_confidence = fp8 ? 0.5f : 0.02f;
+  limits.draft_margin = fp8 ? 0.5f : 0.1f;
   return limits;
 }
 
