@@ -149,6 +149,9 @@ class Ops {
   virtual void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                         std::span<const int64_t> destination) = 0;
 
+  /// x.row(i) = x.row(rows[i]), in place: keeps some rows of a step. rows strictly ascending; x has more rows than that.
+  virtual void KeepRows(std::span<const int32_t> rows, FloatView x) = 0;
+
   /// Window plus selected compressed rows, one shared key = value vector per row, sink in the denominator (spec c.5).
   /// q [T, H*Dh] rotated; sink [H]; out [T, H*Dh]. Keys in order: window positions ascending, then selected rows
   /// ascending. selected.counts == nullptr: window only.

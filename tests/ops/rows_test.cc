@@ -52,6 +52,23 @@ TEST_P(RowsTest, EmbedByHand) {
   EXPECT_EQ(out.row(1)[0], 0);
 }
 
+TEST_P(RowsTest, KeepRowsMovesRowsUp) {
+  Random random(12);
+  Tensor x(7, 33);
+  for (int64_t t = 0; t < 7; ++t) {
+    for (int64_t c = 0; c < 33; ++c) x.row(t)[c] = random.Normal();
+  }
+  Tensor before = x;
+  const std::vector<int32_t> rows = {0, 2, 3, 6};
+  ops().KeepRows(rows, x);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (int64_t c = 0; c < 33; ++c) EXPECT_EQ(x.row(static_cast<int64_t>(i))[c], before.row(rows[i])[c]);
+  }
+  for (int64_t c = 0; c < 33; ++c) EXPECT_EQ(x.row(5)[c], before.row(5)[c]) << "rows behind the kept ones stay";
+  ops().KeepRows({}, x);
+  EXPECT_TRUE(x.GapsUntouched());
+}
+
 TEST_P(RowsTest, RmsNormLikeReference) {
   Random random(2);
   for (const bool bf16 : {true, false}) {

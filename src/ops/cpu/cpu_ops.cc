@@ -81,6 +81,8 @@ void CpuOps::CopyRows(const PackedRows& from, std::span<const int64_t> source, c
   cpu::CopyRows(from, source, to, destination);
 }
 
+void CpuOps::KeepRows(std::span<const int32_t> rows, FloatView x) { cpu::KeepRows(rows, x); }
+
 void CpuOps::Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                        const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) {
   cpu::Attention(pool_, attention_, q, heads, sequences, window, selected, sink, scale, out);

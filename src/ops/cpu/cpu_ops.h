@@ -40,6 +40,7 @@ class CpuOps final : public Ops {
   void StoreRows(ConstFloatView x, const PackedRows& rows, std::span<const int64_t> destination) override;
   void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                 std::span<const int64_t> destination) override;
+  void KeepRows(std::span<const int32_t> rows, FloatView x) override;
   void Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                  const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) override;
   void PoolPairs(std::span<const float* const> first, std::span<const float* const> second, FloatView out) override;

@@ -1,5 +1,6 @@
 #include "ops/cpu/rows.h"
 
+#include <cstring>
 #include <limits>
 
 #include "ops/cpu/rows_split.h"
@@ -95,6 +96,11 @@ void Add(ThreadPool& pool, ConstFloatView y, FloatView out) {
   ForRowPieces(pool, out.rows, out.columns, 12, [&](int64_t t, int64_t begin, int64_t end) {
     kernel(y.row(t) + begin, out.row(t) + begin, end - begin);
   });
+}
+
+void KeepRows(std::span<const int32_t> rows, FloatView x) {
+  const auto bytes = static_cast<size_t>(x.columns) * sizeof(float);
+  for (size_t i = 0; i < rows.size(); ++i) std::memmove(x.row(static_cast<int64_t>(i)), x.row(rows[i]), bytes);
 }
 
 }  // namespace deepinfer::cpu

@@ -19,6 +19,7 @@ void AddRow(const float* y, float* out, int64_t columns);
 
 void SwiGlu(ThreadPool& pool, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden);
 void Add(ThreadPool& pool, ConstFloatView y, FloatView out);
+void KeepRows(std::span<const int32_t> rows, FloatView x);
 
 }  // namespace deepinfer::cpu
 

@@ -61,6 +61,8 @@ void ReferenceOps::CopyRows(const PackedRows& from, std::span<const int64_t> sou
   reference::CopyRows(from, source, to, destination);
 }
 
+void ReferenceOps::KeepRows(std::span<const int32_t> rows, FloatView x) { reference::KeepRows(rows, x); }
+
 void ReferenceOps::Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                              const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) {
   reference::Attention(q, heads, sequences, window, selected, sink, scale, out);

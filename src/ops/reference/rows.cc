@@ -81,4 +81,10 @@ void Add(ConstFloatView y, FloatView out) {
   }
 }
 
+void KeepRows(std::span<const int32_t> rows, FloatView x) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (int64_t c = 0; c < x.columns; ++c) x.row(static_cast<int64_t>(i))[c] = x.row(rows[i])[c];
+  }
+}
+
 }  // namespace deepinfer::reference
