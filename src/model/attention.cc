@@ -14,6 +14,7 @@ void ListSequences(StepContext& context, int layer) {
   const bool stage = config.IsStage(layer);
   context.step.attention.clear();
   for (const StepItem& item : context.step.items()) {
+    if (item.row_count == 0) continue;
     const SequenceState& state = *item.sequence;
     const SequenceLayout& layout = state.layout();
     AttentionSequence sequence;
@@ -28,6 +29,7 @@ void ListSequences(StepContext& context, int layer) {
       sequence.whole_block = true;
     } else {
       sequence.ring = state.WindowRing(layer);
+      sequence.window_start = state.window_start(layer);
       const int32_t source = layout.source_of_layer[static_cast<size_t>(layer)];
       if (source >= 0) sequence.compressed = state.CompressedRows(source);
     }

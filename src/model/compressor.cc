@@ -43,14 +43,19 @@ void KeepTails(StepContext& context, int32_t tail_slot, ConstFloatView raw) {
   }
 }
 
-// Stores rows [count, .] of the step as the newest rows of each sequence's `pages`.
+// Stores rows [count, .] of the step as the newest rows of each sequence's `pages`, but for those that a cached prefix
+// holds already.
 template <typename PagesOf>
 void StoreGroups(StepContext& context, int32_t ratio, ConstFloatView rows, const PagesOf& pages_of) {
   Step& step = context.step;
   for (const StepItem& item : step.items()) {
-    const int64_t first_row = ratio == 1 ? item.first_row : item.first_pair_row;
-    const int64_t count = ratio == 1 ? item.row_count : item.pair_count;
-    const int64_t first_group = ratio == 1 ? item.first_position : item.first_pair;
+    int64_t first_row = ratio == 1 ? item.first_row : item.first_pair_row;
+    int64_t count = ratio == 1 ? item.row_count : item.pair_count;
+    int64_t first_group = ratio == 1 ? item.first_position : item.first_pair;
+    const int64_t cached = std::clamp<int64_t>(item.sequence->kv_floor() / ratio - first_group, 0, count);
+    first_row += cached;
+    first_group += cached;
+    count -= cached;
     if (count == 0) continue;
     step.destinations.clear();
     for (int64_t i = 0; i < count; ++i) step.destinations.push_back(first_group + i);

@@ -1,6 +1,7 @@
 #include "model/dspark.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "model/attention.h"
 #include "model/embedding.h"
@@ -8,88 +9,138 @@
 #include "model/model.h"
 
 namespace deepinfer {
-namespace {
 
-// The largest value; the lowest id among equals.
-int32_t ArgMax(const float* values, int64_t count) {
-  return static_cast<int32_t>(std::max_element(values, values + count) - values);
+void DraftScratch::Reserve(int64_t sequences, int64_t block) {
+  const auto count = static_cast<size_t>(sequences);
+  const auto rows = static_cast<size_t>(sequences * block);
+  rules.reserve(count);
+  choices.reserve(count);
+  previous.reserve(count);
+  proposal_rows.reserve(rows);
+  block_ids.reserve(static_cast<size_t>(block));
+  ids.resize(rows);
 }
 
-}  // namespace
-
 void ExtendDraftRings(StepContext& context, const DraftWeights& weights, std::span<const float> plain_frequencies,
-                      SequenceState& sequence, ConstFloatView taps, int64_t first_position) {
-  const int64_t end = first_position + taps.rows;
-  const int64_t slots = sequence.layout().ring_slots;
-  const bool continues = first_position == sequence.draft_end();
-  // Rows that the ring cannot hold any more are not computed.
-  const int64_t skipped = std::max<int64_t>(0, taps.rows - slots);
-  const int64_t count = taps.rows - skipped;
-  const int64_t begin = first_position + skipped;
-  const ConstFloatView input = taps.RowRange(skipped, taps.rows);
-
+                      ConstFloatView taps, std::span<const DraftContext> items) {
   Ops& ops = context.ops;
   Step& step = context.step;
-  const FloatView main = context.workspace.draft.main.RowRange(0, count);
-  const FloatView kv = context.workspace.draft.kv.RowRange(0, count);
-  const FloatView rope = context.workspace.step.plain_rope.RowRange(0, count);
+  const SequenceLayout& layout = items.front().sequence->layout();
+  const int64_t slots = layout.ring_slots;
+  // Rows that a ring cannot hold any more are not computed.
+  const auto skipped = [slots](const DraftContext& item) { return std::max<int64_t>(0, item.row_count - slots); };
+
+  step.row_ids.clear();
   step.sources.clear();
   step.destinations.clear();
-  for (int64_t row = 0; row < count; ++row) {
-    step.sources.push_back(begin + row);
-    step.destinations.push_back((begin + row) % slots);
+  for (const DraftContext& item : items) {
+    for (int64_t i = skipped(item); i < item.row_count; ++i) {
+      step.row_ids.push_back(static_cast<int32_t>(item.first_tap + i));
+      step.sources.push_back(item.first_position + i);
+      step.destinations.push_back((item.first_position + i) % slots);
+    }
   }
+  const int64_t count = std::ssize(step.row_ids);
+  const DraftBuffers& buffers = context.workspace.draft;
+  const FloatView input = buffers.taps.RowRange(0, count);
+  const FloatView main = buffers.main.RowRange(0, count);
+  const FloatView kv = buffers.kv.RowRange(0, count);
+  const FloatView rope = context.workspace.step.plain_rope.RowRange(0, count);
+  GatherFloatRows(ops, taps, step.row_ids, input);
   ops.RopeTable(step.sources, plain_frequencies, rope);
   ops.Linear(input, weights.main_proj, context.activation, 1, main);
   ops.RmsNorm(main, weights.main_norm, context.rms_eps(), main);
-  for (int stage = 0; stage < sequence.layout().stages; ++stage) {
+  for (int stage = 0; stage < layout.stages; ++stage) {
     WindowVectors(context, weights.stages[static_cast<size_t>(stage)].attention, main, rope, kv);
-    ops.StoreRows(kv, sequence.DraftRing(stage), step.destinations);
+    int64_t row = 0;
+    for (const DraftContext& item : items) {
+      const int64_t rows = item.row_count - skipped(item);
+      ops.StoreRows(kv.RowRange(row, row + rows), item.sequence->DraftRing(stage),
+                    std::span(step.destinations).subspan(static_cast<size_t>(row), static_cast<size_t>(rows)));
+      row += rows;
+    }
   }
-  sequence.SetDraftRange(continues && skipped == 0 ? sequence.draft_begin() : begin, end);
+  for (const DraftContext& item : items) {
+    SequenceState& sequence = *item.sequence;
+    const bool continues = item.first_position == sequence.draft_end() && skipped(item) == 0;
+    sequence.SetDraftRange(continues ? sequence.draft_begin() : item.first_position + skipped(item),
+                           item.first_position + item.row_count);
+  }
 }
 
-void RunDraftBlock(StepContext& context, const Weights& weights, std::span<const float> plain_frequencies,
-                   SequenceState& sequence, int32_t token, Draft* draft) {
+DraftResult RunDraftBlocks(StepContext& context, const Weights& weights, std::span<const float> plain_frequencies,
+                           std::span<const DraftItem> items, int64_t length, DraftScratch* scratch) {
   const ModelConfig& config = context.config;
   Ops& ops = context.ops;
   Step& step = context.step;
   const int64_t block = config.dspark_block_size;
-  const int64_t vocabulary = config.vocab_size;
   const int64_t hidden = config.hidden_size;
+  const int64_t sequences = std::ssize(items);
+  const SequenceLayout& layout = items.front().sequence->layout();
 
-  step.row_ids.assign(static_cast<size_t>(block), static_cast<int32_t>(config.dspark_noise_token_id));
-  step.row_ids[0] = token;
+  // The whole block goes through the stages whatever the length: its rows attend each other.
   step.Clear();
-  step.Add(sequence, sequence.draft_end(), step.row_ids);
+  scratch->block_ids.assign(static_cast<size_t>(block), static_cast<int32_t>(config.dspark_noise_token_id));
+  for (const DraftItem& item : items) {
+    scratch->block_ids[0] = item.token;
+    step.Add(*item.sequence, item.sequence->draft_end(), scratch->block_ids);
+  }
   ops.RopeTable(step.positions(), plain_frequencies, context.Rows(context.workspace.step.plain_rope));
-
   ConstFloatView pre = EmbedStreams(context, weights.embed);
-  for (int stage = 0; stage < sequence.layout().stages; ++stage) {
-    pre = RunLayer(context, sequence.layout().layers + stage, weights.mtp.stages[static_cast<size_t>(stage)], pre);
+  for (int stage = 0; stage < layout.stages; ++stage) {
+    pre = RunLayer(context, layout.layers + stage, weights.mtp.stages[static_cast<size_t>(stage)], pre);
   }
 
   const DraftBuffers& buffers = context.workspace.draft;
-  const FloatView collapsed = buffers.confidence_input.ColumnRange(0, hidden);
-  const FloatView markov = buffers.confidence_input.ColumnRange(hidden, hidden + config.dspark_markov_rank);
+  const FloatView normed = context.Rows(buffers.normed);
+  const FloatView collapsed = context.Rows(buffers.collapsed);
   ops.CollapseNorm(context.Rows(context.workspace.step.streams), static_cast<int>(config.hc_mult), pre,
-                   weights.mtp.norm, context.rms_eps(), buffers.normed, collapsed);
-  ops.Linear(buffers.normed, weights.head, ActivationFormat::kExact, 1, buffers.logits);
-
-  draft->ids.clear();
-  int32_t previous = token;
-  for (int64_t i = 0; i < block; ++i) {
-    const FloatView row = markov.RowRange(i, i + 1);
-    const FloatView logits = buffers.logits.RowRange(i, i + 1);
-    ops.Embed(weights.mtp.markov_embed, std::span(&previous, 1), row);
-    ops.Linear(row, weights.mtp.markov_head, ActivationFormat::kExact, 1, buffers.bias);
-    ops.Add(buffers.bias, logits);
-    previous = ArgMax(logits.data, vocabulary);
-    draft->ids.push_back(previous);
+                   weights.mtp.norm, context.rms_eps(), normed, collapsed);
+  scratch->proposal_rows.clear();
+  for (int64_t k = 0; k < length; ++k) {
+    for (int64_t s = 0; s < sequences; ++s) scratch->proposal_rows.push_back(static_cast<int32_t>(s * block + k));
   }
-  ops.Linear(buffers.confidence_input, weights.mtp.confidence_proj, ActivationFormat::kExact, 1, buffers.confidence);
-  draft->confidence.assign(buffers.confidence.data, buffers.confidence.data + block);
-  draft->logits.assign(buffers.logits.data, buffers.logits.data + block * vocabulary);
+  const int64_t rows = length * sequences;
+  const FloatView proposals = buffers.proposals.RowRange(0, rows);
+  const FloatView confidence_input = buffers.confidence_input.RowRange(0, rows);
+  const FloatView logits = buffers.logits.RowRange(0, rows);
+  const FloatView confidence = buffers.confidence.RowRange(0, rows);
+  GatherFloatRows(ops, normed, scratch->proposal_rows, proposals);
+  GatherFloatRows(ops, collapsed, scratch->proposal_rows, confidence_input.ColumnRange(0, hidden));
+  ops.Linear(proposals, weights.head, ActivationFormat::kExact, 1, logits);
+
+  const FloatView markov = confidence_input.ColumnRange(hidden, hidden + config.dspark_markov_rank);
+  const FloatView bias = buffers.bias.RowRange(0, sequences);
+  scratch->previous.clear();
+  scratch->rules.clear();
+  for (const DraftItem& item : items) {
+    scratch->previous.push_back(item.token);
+    scratch->rules.push_back(item.rule);
+    scratch->rules.back().top_logprobs = -1;
+  }
+  scratch->choices.resize(static_cast<size_t>(sequences));
+  for (int64_t k = 0; k < length; ++k) {
+    const FloatView embedded = markov.RowRange(k * sequences, (k + 1) * sequences);
+    const FloatView proposal_logits = logits.RowRange(k * sequences, (k + 1) * sequences);
+    ops.Embed(weights.mtp.markov_embed, scratch->previous, embedded);
+    ops.Linear(embedded, weights.mtp.markov_head, ActivationFormat::kExact, 1, bias);
+    ops.Add(bias, proposal_logits);
+    for (int64_t s = 0; s < sequences; ++s) {
+      const auto at = static_cast<size_t>(s);
+      scratch->rules[at].position = items[at].sequence->draft_end() + 1 + k;
+    }
+    ops.ChooseTokens(proposal_logits, scratch->rules, scratch->choices);
+    for (int64_t s = 0; s < sequences; ++s) {
+      const auto at = static_cast<size_t>(s);
+      // Logits that are no numbers give no proposal; any id will do, for verification refuses it or fails itself.
+      scratch->previous[at] = std::max(scratch->choices[at].id, 0);
+      scratch->ids[static_cast<size_t>(k * sequences + s)] = scratch->previous[at];
+    }
+  }
+  ops.Linear(confidence_input, weights.mtp.confidence_proj, ActivationFormat::kExact, 1, confidence);
+  assert(confidence.stride == 1);
+  const auto count = static_cast<size_t>(rows);
+  return {std::span(scratch->ids).first(count), {confidence.data, count}, logits};
 }
 
 }  // namespace deepinfer

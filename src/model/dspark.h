@@ -6,23 +6,40 @@
 #define DEEPINFER_MODEL_DSPARK_H_
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "checkpoint/weights.h"
 #include "model/step.h"
+#include "ops/sampling.h"
 
 namespace deepinfer {
 
-struct Draft;
+struct DraftContext;
+struct DraftItem;
+struct DraftResult;
 
-/// Feeds taps [rows, taps * D] of positions first_position, ... to every stage's draft ring. Positions that do not
-/// continue the rings start them anew. The context's step is overwritten.
+/// Lists of RunDraftBlocks, reserved once.
+struct DraftScratch {
+  void Reserve(int64_t sequences, int64_t block);
+
+  std::vector<TokenRule> rules;        // [S]
+  std::vector<TokenChoice> choices;    // [S]
+  std::vector<int32_t> previous;       // [S]
+  std::vector<int32_t> proposal_rows;  // [b*S] sequence-major row of each proposal
+  std::vector<int32_t> block_ids;      // [b]
+  std::vector<int32_t> ids;            // [b*S]
+};
+
+/// Feeds rows of taps [T, taps * D] to every stage's draft ring of their sequences. Positions that do not continue the
+/// rings start them anew; rows that the ring cannot hold any more are skipped. The context's step is overwritten.
 void ExtendDraftRings(StepContext& context, const DraftWeights& weights, std::span<const float> plain_frequencies,
-                      SequenceState& sequence, ConstFloatView taps, int64_t first_position);
+                      ConstFloatView taps, std::span<const DraftContext> items);
 
-/// Greedy drafts after `token` at position draft_end(). The draft rings are not empty. The context's step is
-/// overwritten, the result buffers are not.
-void RunDraftBlock(StepContext& context, const Weights& weights, std::span<const float> plain_frequencies,
-                   SequenceState& sequence, int32_t token, Draft* draft);
+/// `length` proposals for each item. The draft rings are not empty. The context's step is overwritten, the result
+/// buffers are not.
+DraftResult RunDraftBlocks(StepContext& context, const Weights& weights, std::span<const float> plain_frequencies,
+                           std::span<const DraftItem> items, int64_t length, DraftScratch* scratch);
 
 }  // namespace deepinfer
 

@@ -2,7 +2,7 @@
 
 namespace deepinfer {
 
-ConstFloatView EmbedStreams(StepContext& context, const WeightMatrix& table) {
+FloatView EmbedStreams(StepContext& context, const WeightMatrix& table) {
   const int64_t hidden = context.config.hidden_size;
   const FloatView streams = context.Rows(context.workspace.step.streams);
   for (int64_t stream = 0; stream < context.config.hc_mult; ++stream) {

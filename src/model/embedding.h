@@ -12,7 +12,7 @@
 namespace deepinfer {
 
 /// All n streams of each row of the step = embedding of its token. Returns the coefficients for layer 0.
-ConstFloatView EmbedStreams(StepContext& context, const WeightMatrix& table);
+FloatView EmbedStreams(StepContext& context, const WeightMatrix& table);
 
 /// Logits of the step rows `rows` (ascending) into the first rows of the result buffer. `pre`: what the last layer
 /// returned.

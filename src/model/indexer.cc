@@ -30,6 +30,7 @@ void SelectCompressedRows(StepContext& context, int layer, const IndexerWeights&
 
   context.step.index.clear();
   for (const StepItem& item : context.step.items()) {
+    if (item.row_count == 0) continue;
     const int32_t source = item.sequence->layout().source_of_layer[static_cast<size_t>(layer)];
     context.step.index.push_back(
         {item.first_row, item.row_count, item.first_position, item.sequence->IndexKeys(source)});

@@ -7,7 +7,13 @@
 
 namespace deepinfer {
 
-ConstFloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre) {
+void PublishLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre) {
+  const FloatView input = context.Rows(context.workspace.step.input);
+  SublayerInput(context, pre, weights.attn_norm, input);
+  PublishCompressedRows(context, layer, weights.attention, input);
+}
+
+FloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre, bool publish) {
   const StepBuffers& buffers = context.workspace.step;
   const FloatView attention_mix = context.Rows(buffers.attention_mix);
   const FloatView feed_forward_mix = context.Rows(buffers.feed_forward_mix);
@@ -18,7 +24,7 @@ ConstFloatView RunLayer(StepContext& context, int layer, const LayerWeights& wei
   // feed_forward_mix itself, so it is read before that is overwritten.
   MixStreams(context, weights.hc_attn, attention_mix);
   SublayerInput(context, pre, weights.attn_norm, input);
-  if (context.config.IsKvSource(layer)) PublishCompressedRows(context, layer, weights.attention, input);
+  if (publish && context.config.IsKvSource(layer)) PublishCompressedRows(context, layer, weights.attention, input);
   Attend(context, layer, weights.attention, input, output);
   SpreadOutput(context, output, attention_mix);
 

@@ -9,9 +9,14 @@
 
 namespace deepinfer {
 
+/// The last kv source's part of a layer that every token needs: publishes the compressed rows and index keys of the
+/// step (spec c.12). `pre` as for RunLayer, which then runs without publishing.
+void PublishLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre);
+
 /// Runs layer `layer` on the step's streams. `pre` are the coefficients its attention collapses with: of the previous
 /// layer's feed-forward, or the one-hot of the first. Returns the coefficients for the next layer.
-ConstFloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre);
+FloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights, ConstFloatView pre,
+                   bool publish = true);
 
 }  // namespace deepinfer
 

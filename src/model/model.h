@@ -19,6 +19,7 @@
 #include "deepinfer/status.h"
 #include "model/sequence_state.h"
 #include "ops/ops.h"
+#include "ops/sampling.h"
 
 namespace deepinfer {
 
@@ -27,6 +28,7 @@ struct ModelOptions {
   int64_t max_rows_per_step = 512;  ///< tokens of all sequences in one Forward()
   int64_t max_context = 8192;       ///< tokens of one sequence, at most max_position_embeddings
   int64_t max_logits_rows = 0;      ///< rows of one Forward() that get logits; 0: up to max_rows_per_step
+  int64_t max_draft_sequences = 1;  ///< sequences of one DraftBlocks()
 
   static constexpr int64_t kMostRowsPerStep = 1 << 20;
 };
@@ -39,27 +41,61 @@ struct BatchItem {
   SequenceState* sequence = nullptr;
   std::span<const int32_t> ids;
   LogitsRows logits = LogitsRows::kLast;
+  bool encoder_only = false;  ///< encoder-side replay: no row passes the decoder, whatever its position
 };
 
 struct Batch {
   std::span<const BatchItem> items;
 };
 
-/// Views into the model's buffers, valid until the next Forward() (ExtendDraft and DraftBlock leave them alone).
-struct ForwardResult {
-  ConstFloatView logits;  // [rows asked for, V], items in order
-  ConstFloatView taps;    // [T, taps * D], all rows of the step: DSpark's input
+/// Where the rows of an item lie in the results.
+struct ItemRows {
+  int32_t first_tap = 0;     ///< first row in ForwardResult::taps
+  int32_t tap_count = 0;     ///< rows that passed the decoder: the last ones of the item
+  int32_t first_logits = 0;  ///< first row in ForwardResult::logits
 };
 
-/// One block of drafts (spec c.11).
-struct Draft {
-  std::vector<int32_t> ids;       // [b] greedy proposals for the positions after the given token
-  std::vector<float> confidence;  // [b] logits of the conditional acceptance probability
-  std::vector<float> logits;      // [b * V] draft logits, Markov bias included
+/// Views into the model's buffers, valid until the next Forward() (ExtendDrafts and DraftBlocks leave them alone).
+struct ForwardResult {
+  ConstFloatView logits;  // [rows asked for, V], items in order
+  ConstFloatView taps;    // [rows that passed the decoder, taps * D], items in order: DSpark's input
+  std::span<const ItemRows> items;
+};
+
+/// Accepted rows of one sequence for its draft rings: taps.row(first_tap + i) stands at first_position + i.
+struct DraftContext {
+  SequenceState* sequence = nullptr;
+  int32_t first_tap = 0;
+  int32_t row_count = 0;
+  int64_t first_position = 0;
+};
+
+/// Drafts wanted after `token`, which was chosen for position draft_end().
+struct DraftItem {
+  SequenceState* sequence = nullptr;
+  int32_t token = 0;
+  TokenRule rule;  ///< how proposals are chosen; proposal k takes position draft_end() + 1 + k, whatever it says
+};
+
+/// Proposals of S sequences (spec c.11), proposal-major: element k * S + s is proposal k of sequence s. Valid until the
+/// next call of the model.
+struct DraftResult {
+  std::span<const int32_t> ids;       // [length * S]
+  std::span<const float> confidence;  // [length * S] logits of the conditional acceptance probability
+  ConstFloatView logits;              // [length * S, V] Markov bias included
+};
+
+/// Rows that have gone through the model since it was made.
+struct RowCounts {
+  int64_t encoder = 0;  ///< through the layers below the decoder
+  int64_t decoder = 0;  ///< through the decoder's layers
+  int64_t logits = 0;
+  int64_t drafts = 0;  ///< block rows through the DSpark stages
 };
 
 /// Looks into a Forward() in tests: the residual streams after each layer, the compressed rows that each index source
-/// selected, the experts that each layer routed to; for all rows of the step.
+/// selected, the experts that each layer routed to; for all rows of the
+/// step, those that pass the decoder from there on.
 struct ForwardProbe {
   virtual ~ForwardProbe() = default;
   virtual void OnLayer(int layer, ConstFloatView streams /* [T, n*D] */) = 0;
@@ -83,6 +119,8 @@ class Model {
   /// Bytes reserved for a sequence of up to `tokens` tokens.
   virtual int64_t sequence_bytes(int64_t tokens) const = 0;
 
+  virtual std::shared_ptr<const SequenceLayout> layout() const = 0;
+
   /// A new empty sequence that can hold `max_tokens` (<= max_context) tokens.
   virtual Result<std::unique_ptr<SequenceState>> NewSequence(int64_t max_tokens) const = 0;
 
@@ -93,12 +131,14 @@ class Model {
   /// Forgets the last tokens so that `length` remain; at most SequenceState::kRollback tokens.
   virtual Status Truncate(SequenceState& sequence, int64_t length) const = 0;
 
-  /// Feeds taps [rows, taps * D] (accepted rows of a sequence, from the last ForwardResult) to the draft rings; row i
-  /// stands at first_position + i. Rows that do not continue the rings start them anew.
-  virtual Status ExtendDraft(SequenceState& sequence, ConstFloatView taps, int64_t first_position) = 0;
+  /// Feeds taps (of the last ForwardResult, or a view like it) to the draft rings. Rows that do not continue the rings
+  /// of their sequence start them anew.
+  virtual Status ExtendDrafts(ConstFloatView taps, std::span<const DraftContext> items) = 0;
 
-  /// Greedy drafts after `token`, which was sampled for the position after the last one fed to ExtendDraft.
-  virtual Result<Draft> DraftBlock(SequenceState& sequence, int32_t token) = 0;
+  /// `length` proposals (1 to the block size) for each item, at most max_draft_sequences of them.
+  virtual Result<DraftResult> DraftBlocks(std::span<const DraftItem> items, int64_t length) = 0;
+
+  virtual RowCounts row_counts() const = 0;
 
   virtual void SetProbe(ForwardProbe* probe) = 0;
 };

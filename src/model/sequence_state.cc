@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <string>
 
 namespace deepinfer {
@@ -31,21 +32,32 @@ int64_t KeysPageBytes(const SequenceLayout& layout, const KvSource& source) {
   return AlignUp(RowsPerPage(source) * PackedRowBytes(RowFormat::kIndexFp4, layout.index_head_dim).total());
 }
 
-// Rings, tails and the pages of `tokens` tokens.
-int64_t BlockBytes(const SequenceLayout& layout, int64_t tokens) {
-  int64_t bytes = (layout.layers + layout.stages) * RingBytes(layout) + layout.tails * TailBytes(layout);
-  for (const KvSource& source : layout.sources) {
-    bytes += PageCount(tokens) * (RowsPageBytes(layout, source) + KeysPageBytes(layout, source));
-  }
-  return bytes;
-}
-
 int64_t TableBytes(const SequenceLayout& layout, int64_t tokens) {
   const int64_t pages = layout.layers + layout.stages + 2 * PageCount(tokens) * std::ssize(layout.sources);
   return pages * static_cast<int64_t>(sizeof(uint8_t*)) + tokens * static_cast<int64_t>(sizeof(int32_t));
 }
 
+// What stands in front of the rings of a snapshot.
+struct SnapshotHeader {
+  int64_t position;
+  int64_t draft_begin;
+  int64_t draft_end;
+  int64_t rings;
+};
+constexpr int64_t kSnapshotHeaderBytes = kAlignment;
+static_assert(sizeof(SnapshotHeader) <= kSnapshotHeaderBytes);
+
 }  // namespace
+
+int64_t SequenceLayout::BlockBytes() const {
+  int64_t bytes = 0;
+  for (const KvSource& source : sources) bytes += RowsPageBytes(*this, source) + KeysPageBytes(*this, source);
+  return bytes;
+}
+
+int64_t SequenceLayout::PieceBytes() const { return (layers + stages) * RingBytes(*this) + tails * TailBytes(*this); }
+
+int64_t SequenceLayout::SnapshotBytes() const { return kSnapshotHeaderBytes + (layers + stages) * RingBytes(*this); }
 
 std::shared_ptr<const SequenceLayout> SequenceLayout::FromConfig(const ModelConfig& config) {
   auto layout = std::make_shared<SequenceLayout>();
@@ -67,51 +79,111 @@ std::shared_ptr<const SequenceLayout> SequenceLayout::FromConfig(const ModelConf
     if (source_layer >= 0)
       layout->source_of_layer[static_cast<size_t>(layer)] = static_cast<int32_t>(layout->sources.size()) - 1;
   }
+  layout->first_decoder_layer = layout->sources.empty() ? layout->layers : layout->sources.back().layer;
   return layout;
 }
 
 int64_t SequenceLayout::PlannedBytes(int64_t capacity) const {
-  return BlockBytes(*this, capacity) + TableBytes(*this, capacity);
+  return PieceBytes() + PageCount(capacity) * BlockBytes() + TableBytes(*this, capacity);
 }
 
-int64_t SequenceLayout::UsedBytes(int64_t length) const {
-  return BlockBytes(*this, length) + TableBytes(*this, length);
-}
+int64_t SequenceLayout::UsedBytes(int64_t length) const { return PlannedBytes(length); }
 
 Result<std::unique_ptr<SequenceState>> SequenceState::Create(std::shared_ptr<const SequenceLayout> layout,
                                                              int64_t capacity) {
   if (capacity < 1) {
     return Status::InvalidArgument("a sequence must hold at least 1 token, asked for " + std::to_string(capacity));
   }
-  std::unique_ptr<SequenceState> state(new SequenceState(std::move(layout), capacity));
-  const SequenceLayout& plan = *state->layout_;
-  const int64_t bytes = BlockBytes(plan, capacity);
-  if (!state->memory_.Allocate(bytes)) {
+  const int64_t block_bytes = layout->BlockBytes();
+  const int64_t piece_bytes = layout->PieceBytes();
+  const int64_t bytes = piece_bytes + PageCount(capacity) * block_bytes;
+  AlignedBuffer<uint8_t> memory;
+  if (!memory.Allocate(bytes)) {
     return Status::ResourceExhausted("no memory for a sequence of " + std::to_string(capacity) +
                                      " tokens: " + std::to_string(bytes) + " bytes needed; ask for a shorter context");
   }
-
-  uint8_t* next = state->memory_.data();
-  const auto take = [&next](int64_t size) {
-    uint8_t* piece = next;
-    next += size;
-    return piece;
-  };
-  for (int32_t i = 0; i < plan.layers + plan.stages; ++i) state->rings_.push_back(take(RingBytes(plan)));
-  for (int32_t i = 0; i < plan.tails; ++i) state->tails_.push_back(reinterpret_cast<float*>(take(TailBytes(plan))));
-  for (const KvSource& source : plan.sources) {
-    state->rows_begin_.push_back(std::ssize(state->pages_));
-    for (int64_t i = 0; i < PageCount(capacity); ++i) state->pages_.push_back(take(RowsPageBytes(plan, source)));
-    state->keys_begin_.push_back(std::ssize(state->pages_));
-    for (int64_t i = 0; i < PageCount(capacity); ++i) state->pages_.push_back(take(KeysPageBytes(plan, source)));
-  }
-  assert(next == state->memory_.data() + bytes);
-  state->ids_.reserve(static_cast<size_t>(capacity));
+  std::unique_ptr<SequenceState> state = CreateLent(std::move(layout), capacity, memory.data());
+  for (int64_t i = 0; i < PageCount(capacity); ++i) state->AttachBlock(memory.data() + piece_bytes + i * block_bytes);
+  state->memory_ = std::move(memory);
   return state;
 }
 
-SequenceState::SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t capacity)
-    : layout_(std::move(layout)), capacity_(capacity) {}
+std::unique_ptr<SequenceState> SequenceState::CreateLent(std::shared_ptr<const SequenceLayout> layout,
+                                                         int64_t most_tokens, uint8_t* piece) {
+  return std::unique_ptr<SequenceState>(new SequenceState(std::move(layout), most_tokens, piece));
+}
+
+SequenceState::SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens, uint8_t* piece)
+    : layout_(std::move(layout)), most_tokens_(most_tokens), piece_(piece) {
+  const SequenceLayout& plan = *layout_;
+  for (int32_t i = 0; i < plan.layers + plan.stages; ++i) rings_.push_back(piece + i * RingBytes(plan));
+  uint8_t* tails = piece + (plan.layers + plan.stages) * RingBytes(plan);
+  for (int32_t i = 0; i < plan.tails; ++i) tails_.push_back(reinterpret_cast<float*>(tails + i * TailBytes(plan)));
+  const int64_t blocks = PageCount(most_tokens);
+  for (int64_t i = 0; i < std::ssize(plan.sources); ++i) {
+    rows_begin_.push_back(2 * i * blocks);
+    keys_begin_.push_back((2 * i + 1) * blocks);
+  }
+  pages_.resize(static_cast<size_t>(2 * std::ssize(plan.sources) * blocks));
+  ids_.reserve(static_cast<size_t>(most_tokens));
+}
+
+int64_t SequenceState::capacity() const { return std::min(most_tokens_, blocks_ * kPageTokens); }
+
+void SequenceState::AttachBlock(uint8_t* block) {
+  assert(blocks_ < PageCount(most_tokens_));
+  for (size_t i = 0; i < layout_->sources.size(); ++i) {
+    const KvSource& source = layout_->sources[i];
+    pages_[static_cast<size_t>(rows_begin_[i] + blocks_)] = block;
+    block += RowsPageBytes(*layout_, source);
+    pages_[static_cast<size_t>(keys_begin_[i] + blocks_)] = block;
+    block += KeysPageBytes(*layout_, source);
+  }
+  ++blocks_;
+}
+
+void SequenceState::Clear() {
+  assert(memory_.data() == nullptr);
+  ids_.clear();
+  blocks_ = 0;
+  kv_floor_ = encoder_start_ = decoder_start_ = rollback_floor_ = draft_begin_ = draft_end_ = 0;
+}
+
+void SequenceState::Resume(std::span<const int32_t> ids, int64_t kv_floor, int64_t encoder_start,
+                           int64_t decoder_start) {
+  assert(length() == 0 && std::ssize(ids) % 2 == 0);
+  ids_.assign(ids.begin(), ids.end());
+  kv_floor_ = kv_floor;
+  encoder_start_ = encoder_start;
+  decoder_start_ = decoder_start;
+  rollback_floor_ = length();
+}
+
+void SequenceState::RestartEncoder(int64_t position) {
+  assert(position <= length() && position % 2 == 0);
+  kv_floor_ = std::max(kv_floor_, length());
+  ids_.resize(static_cast<size_t>(position));
+  encoder_start_ = position;
+  rollback_floor_ = position;
+}
+
+void SequenceState::SaveRings(int64_t position, bool encoder_only, uint8_t* to) const {
+  assert(position <= length() && length() - position <= kRollback);
+  const int64_t rings = encoder_only ? layout_->first_decoder_layer : layout_->layers + layout_->stages;
+  const SnapshotHeader header = {position, draft_begin_, std::min(draft_end_, position), rings};
+  std::memcpy(to, &header, sizeof(header));
+  std::memcpy(to + kSnapshotHeaderBytes, piece_, static_cast<size_t>(rings * RingBytes(*layout_)));
+}
+
+void SequenceState::LoadRings(const uint8_t* from) {
+  SnapshotHeader header;
+  std::memcpy(&header, from, sizeof(header));
+  assert(header.position == length());
+  std::memcpy(piece_, from + kSnapshotHeaderBytes, static_cast<size_t>(header.rings * RingBytes(*layout_)));
+  if (header.rings == layout_->layers + layout_->stages && header.draft_begin < header.draft_end) {
+    SetDraftRange(header.draft_begin, header.draft_end);
+  }
+}
 
 PackedRows SequenceState::WindowRing(int layer) const {
   return {rings_.data() + layer, layout_->ring_slots, RowFormat::kWindowFp8, layout_->head_dim};
@@ -142,7 +214,7 @@ void SequenceState::SetDraftRange(int64_t begin, int64_t end) {
 }
 
 void SequenceState::Append(std::span<const int32_t> ids) {
-  assert(length() + std::ssize(ids) <= capacity_);
+  assert(length() + std::ssize(ids) <= capacity());
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   rollback_floor_ = std::max(rollback_floor_, length() - kRollback);
 }

@@ -1,16 +1,22 @@
 // SequenceState: everything the model remembers of one sequence (spec d), in the packed formats of spec c.7.
 //
-// What it holds, all in one block of memory that is reserved when the sequence is made and becomes resident as it is
-// written, so that a sequence within its capacity never fails for lack of memory in the middle of a step:
-//   * per layer a ring of the last window + kRollback window rows (row of position p in slot p % ring_slots);
-//   * per kv source its compressed rows and index keys, in pages of kPageTokens tokens;
-//   * per ratio-2 kv source the raw kv ++ gate rows of the last kRollback + 2 tokens, F32 (slot p % tail_slots);
-//   * per DSpark stage a ring of its own, which covers positions draft_begin .. draft_end - 1;
-//   * the token ids (Engram's lookback).
+// Two kinds of memory:
+//  * the piece: window rings, draft rings and compressor tails, of one size for every sequence of a model.
+//      - per layer a ring of the last window + kRollback window rows (row of position p in slot p % ring_slots);
+//      - per DSpark stage a ring of its own, which covers positions draft_begin .. draft_end - 1;
+//      - per ratio-2 kv source the raw kv ++ gate rows of the last kRollback + 2 tokens, F32 (slot p % tail_slots);
+//  * KV blocks: the compressed rows and index keys of all kv sources for kPageTokens tokens, one piece of memory each.
+// Create() owns both, reserved at once so that a sequence within its capacity never fails for lack of memory; a lent
+// state (CreateLent) gets its piece from outside and its blocks one by one, so that sequences can share blocks.
+//
+// What a row may see, besides causality (spec c.12):
+//  * rows below kv_floor() were published before (a prefix hit): they are read, never written again;
+//  * window rows before encoder_start() are not seen by encoder layers, those before decoder_start() not by decoder
+//    layers; rows of positions before decoder_start() do not pass the decoder at all (bounded replay).
 // Invariants: rows of positions >= length() are garbage that the next tokens overwrite; Truncate() may go back as far
 // as rollback_floor(), below which rings and tails have lost what a shorter sequence needs.
 //
-// Thread-safety: as the Model that it was made by. Ownership: owns its memory; PackedRows point into it.
+// Thread-safety: as the Model that it was made by. Ownership: see above; PackedRows point into the memory.
 #ifndef DEEPINFER_MODEL_SEQUENCE_STATE_H_
 #define DEEPINFER_MODEL_SEQUENCE_STATE_H_
 
@@ -48,6 +54,16 @@ struct SequenceLayout {
   std::vector<KvSource> sources;
   std::vector<int32_t> source_of_layer;  // [layers], index into sources, -1: window only
   int32_t tails = 0;
+  /// Layers from here on are the decoder: the last kv source and everything above it (spec c.12).
+  int32_t first_decoder_layer = 0;
+
+  /// Bytes of one KV block and of the piece.
+  int64_t BlockBytes() const;
+  int64_t PieceBytes() const;
+  /// Bytes of a snapshot of all rings.
+  int64_t SnapshotBytes() const;
+  /// Tokens whose window rows a row depends on through all layers: layers * (window - 1) (spec c.12).
+  int64_t ReceptiveField() const { return int64_t{layers} * (window - 1); }
 
   /// Bytes reserved for a sequence of up to `capacity` tokens, token ids and page tables included.
   int64_t PlannedBytes(int64_t capacity) const;
@@ -63,13 +79,47 @@ class SequenceState {
   /// kInvalidArgument: capacity < 1; kResourceExhausted: the system has no address space for it.
   static Result<std::unique_ptr<SequenceState>> Create(std::shared_ptr<const SequenceLayout> layout, int64_t capacity);
 
+  /// A state on lent memory: `piece` has layout->PieceBytes() bytes on a 64-byte boundary; no blocks yet. It can hold
+  /// up to `most_tokens`.
+  static std::unique_ptr<SequenceState> CreateLent(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens,
+                                                   uint8_t* piece);
+
+  /// Lends the block of the next kPageTokens positions; at most most_tokens of them.
+  void AttachBlock(uint8_t* block);
+
+  /// Makes a lent state empty and gives its blocks back.
+  void Clear();
+
+  /// Makes an empty state stand behind `ids` (an even number of them), whose global rows lie in the attached blocks or
+  /// are about to be recomputed: the next token takes position ids.size(). kv_floor, encoder_start and decoder_start as
+  /// above. Rings are empty unless LoadRings() follows.
+  void Resume(std::span<const int32_t> ids, int64_t kv_floor, int64_t encoder_start, int64_t decoder_start);
+
+  /// Encoder-side replay (spec c.12): goes back to `position` (even), from where encoder layers see no older window
+  /// rows. The caller feeds the same ids again, encoder only; global rows are kept. Decoder rings stay.
+  void RestartEncoder(int64_t position);
+
+  /// Copies the rings of all layers and stages, or of the encoder's layers only, into `to` [SnapshotBytes()]. The state
+  /// is at an even length at most kRollback tokens beyond `position`, for which the copy is made.
+  void SaveRings(int64_t position, bool encoder_only, uint8_t* to) const;
+  /// The rings of a snapshot; length() is the position it was made for. Draft rings come with it when it has them.
+  void LoadRings(const uint8_t* from);
+
   const SequenceLayout& layout() const { return *layout_; }
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
-  int64_t capacity() const { return capacity_; }
+  /// Tokens that fit: attached blocks and the limit given at creation.
+  int64_t capacity() const;
+  int64_t kv_floor() const { return kv_floor_; }
+  int64_t encoder_start() const { return encoder_start_; }
+  int64_t decoder_start() const { return decoder_start_; }
+  /// First window position that `layer` may see.
+  int64_t window_start(int layer) const {
+    return layer >= layout_->first_decoder_layer ? decoder_start_ : encoder_start_;
+  }
   std::span<const int32_t> ids() const { return ids_; }
 
   /// Bytes reserved (promise 5), and how many of them the current length has written.
-  int64_t bytes() const { return layout_->PlannedBytes(capacity_); }
+  int64_t bytes() const { return layout_->PlannedBytes(most_tokens_); }
   int64_t used_bytes() const { return layout_->UsedBytes(length()); }
 
   /// Window rows of a layer; slot = position % layout().ring_slots.
@@ -97,17 +147,22 @@ class SequenceState {
   Status Truncate(int64_t length);
 
  private:
-  SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t capacity);
+  SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens, uint8_t* piece);
 
   std::shared_ptr<const SequenceLayout> layout_;
-  int64_t capacity_ = 0;
+  int64_t most_tokens_ = 0;
+  uint8_t* piece_ = nullptr;
+  int64_t blocks_ = 0;
+  int64_t kv_floor_ = 0;
+  int64_t encoder_start_ = 0;
+  int64_t decoder_start_ = 0;
   int64_t rollback_floor_ = 0;
   int64_t draft_begin_ = 0;
   int64_t draft_end_ = 0;
-  AlignedBuffer<uint8_t> memory_;
-  std::vector<int32_t> ids_;         // reserved to capacity
+  AlignedBuffer<uint8_t> memory_;    // of a state that owns its memory
+  std::vector<int32_t> ids_;         // reserved to most_tokens
   std::vector<uint8_t*> rings_;      // [layers + stages], one page each
-  std::vector<uint8_t*> pages_;      // rows then keys of source 0, of source 1, ...
+  std::vector<uint8_t*> pages_;      // per source: rows pages, then keys pages, of every block
   std::vector<int64_t> rows_begin_;  // [sources], index of the first rows page in pages_
   std::vector<int64_t> keys_begin_;  // [sources]
   std::vector<float*> tails_;        // [tails]

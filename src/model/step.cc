@@ -1,5 +1,6 @@
 #include "model/step.h"
 
+#include <algorithm>
 #include <cassert>
 #include <numeric>
 
@@ -18,6 +19,7 @@ void Step::Reserve(int64_t max_rows) {
   ids_.reserve(count);
   positions_.reserve(count);
   pair_positions_.reserve(count);
+  kept_.reserve(count);
   iota_.resize(count);
   std::iota(iota_.begin(), iota_.end(), int64_t{0});
 }
@@ -29,9 +31,10 @@ void Step::Clear() {
   pair_positions_.clear();
 }
 
-void Step::Add(SequenceState& sequence, int64_t first_position, std::span<const int32_t> ids) {
+void Step::Add(SequenceState& sequence, int64_t first_position, std::span<const int32_t> ids, bool encoder_only) {
   StepItem item;
   item.sequence = &sequence;
+  item.encoder_only = encoder_only;
   item.first_position = first_position;
   item.first_row = static_cast<int32_t>(rows());
   item.row_count = static_cast<int32_t>(ids.size());
@@ -42,6 +45,29 @@ void Step::Add(SequenceState& sequence, int64_t first_position, std::span<const 
   for (int64_t i = 0; i < std::ssize(ids); ++i) positions_.push_back(first_position + i);
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   items_.push_back(item);
+}
+
+std::span<const int32_t> Step::KeepDecoderRows() {
+  kept_.clear();
+  for (StepItem& item : items_) {
+    const int64_t end = item.first_position + item.row_count;
+    const int64_t begin =
+        item.encoder_only ? end : std::clamp(item.sequence->decoder_start(), item.first_position, end);
+    const auto dropped = static_cast<int32_t>(begin - item.first_position);
+    const int32_t first_kept = item.first_row + dropped;
+    item.first_row = static_cast<int32_t>(kept_.size());
+    item.row_count -= dropped;
+    item.first_position = begin;
+    for (int32_t row = 0; row < item.row_count; ++row) kept_.push_back(first_kept + row);
+  }
+  if (std::ssize(kept_) == rows()) return {};
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    ids_[i] = ids_[static_cast<size_t>(kept_[i])];
+    positions_[i] = positions_[static_cast<size_t>(kept_[i])];
+  }
+  ids_.resize(kept_.size());
+  positions_.resize(kept_.size());
+  return kept_;
 }
 
 void GatherFloatRows(Ops& ops, ConstFloatView from, std::span<const int32_t> rows, FloatView out) {

@@ -23,6 +23,7 @@ struct ForwardProbe;
 
 struct StepItem {
   SequenceState* sequence = nullptr;
+  bool encoder_only = false;  ///< no row passes the decoder
   int64_t first_position = 0;
   int32_t first_row = 0;
   int32_t row_count = 0;
@@ -41,7 +42,11 @@ class Step {
   void Clear();
 
   /// Appends the next `ids` of a sequence at `first_position`.
-  void Add(SequenceState& sequence, int64_t first_position, std::span<const int32_t> ids);
+  void Add(SequenceState& sequence, int64_t first_position, std::span<const int32_t> ids, bool encoder_only = false);
+
+  /// Drops the rows that do not pass the decoder; items stay, some without rows. Returns the rows kept, ascending, or
+  /// nothing when that is all of them.
+  std::span<const int32_t> KeepDecoderRows();
 
   int64_t rows() const { return std::ssize(ids_); }
   std::span<const StepItem> items() const { return items_; }
@@ -67,6 +72,7 @@ class Step {
   std::vector<int64_t> positions_;
   std::vector<int64_t> pair_positions_;
   std::vector<int64_t> iota_;
+  std::vector<int32_t> kept_;
 };
 
 /// What every mechanism of the model works with.

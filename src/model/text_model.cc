@@ -35,10 +35,18 @@ Result<std::unique_ptr<Model>> TextModel::Create(const Checkpoint& checkpoint, s
 
   std::unique_ptr<TextModel> model(new TextModel(checkpoint, ops, options));
   DEEPINFER_ASSIGN_OR_RETURN(model->engram_, Engram::Create(config, token_map));
-  const WorkspaceLimits limits{model->options_.max_rows_per_step, model->options_.max_logits_rows};
+  if (options.max_draft_sequences < 1 || options.max_draft_sequences > ModelOptions::kMostRowsPerStep) {
+    return Status::InvalidArgument("max_draft_sequences is " + std::to_string(options.max_draft_sequences) +
+                                   ", expected 1 to " + std::to_string(ModelOptions::kMostRowsPerStep));
+  }
+  const WorkspaceLimits limits{model->options_.max_rows_per_step, model->options_.max_logits_rows,
+                               model->options_.max_draft_sequences};
   DEEPINFER_RETURN_IF_ERROR(model->workspace_.Allocate(config, limits));
   DEEPINFER_RETURN_IF_ERROR(ops.Reserve(ScratchLimitsFor(config, limits, options.max_context)));
-  model->step_.Reserve(std::max(limits.rows, config.dspark_block_size));
+  model->step_.Reserve(std::max(limits.rows, limits.draft_sequences * config.dspark_block_size));
+  model->drafts_.Reserve(limits.draft_sequences, config.dspark_block_size);
+  model->item_rows_.reserve(static_cast<size_t>(limits.rows));
+  model->wanted_.reserve(static_cast<size_t>(limits.rows));
   model->seen_.reserve(static_cast<size_t>(limits.rows));
   model->logits_rows_.reserve(static_cast<size_t>(limits.rows));
   return std::unique_ptr<Model>(std::move(model));
@@ -97,8 +105,16 @@ Status TextModel::CheckBatch(const Batch& batch) {
           "a step of more than max_rows_per_step = " + std::to_string(options_.max_rows_per_step) +
           " tokens; feed the rest in further steps");
     }
-    logits_rows += item.logits == LogitsRows::kAll ? std::ssize(item.ids) : item.logits == LogitsRows::kLast ? 1 : 0;
+    const int64_t wanted = item.logits == LogitsRows::kAll    ? std::ssize(item.ids)
+                           : item.logits == LogitsRows::kLast ? 1
+                                                              : 0;
+    logits_rows += wanted;
     const int64_t length = item.sequence->length() + std::ssize(item.ids);
+    if (wanted > 0 && (item.encoder_only || length - wanted < item.sequence->decoder_start())) {
+      return Status::InvalidArgument(name() +
+                                     " asks for logits of rows that do not pass the decoder (they stand before " +
+                                     std::to_string(item.sequence->decoder_start()) + ")");
+    }
     if (length > item.sequence->capacity()) {
       return Status::ResourceExhausted(name() + " would grow its sequence to " + std::to_string(length) +
                                        " tokens, its capacity is " + std::to_string(item.sequence->capacity()));
@@ -121,40 +137,71 @@ Result<ForwardResult> TextModel::Forward(const Batch& batch) {
 
   // From here on nothing fails.
   step_.Clear();
-  logits_rows_.clear();
+  wanted_.clear();
   for (const BatchItem& item : batch.items) {
-    const auto first_row = static_cast<int32_t>(step_.rows());
-    step_.Add(*item.sequence, item.sequence->length(), item.ids);
+    step_.Add(*item.sequence, item.sequence->length(), item.ids, item.encoder_only);
+    wanted_.push_back(item.logits);
     item.sequence->Append(item.ids);
-    const auto end_row = static_cast<int32_t>(step_.rows());
-    int32_t row = item.logits == LogitsRows::kAll    ? first_row
-                  : item.logits == LogitsRows::kLast ? end_row - 1
-                                                     : end_row;
-    for (; row < end_row; ++row) logits_rows_.push_back(row);
   }
+  counts_.encoder += step_.rows();
   StepContext context = Context(probe_);
-  const FloatView taps = context.Rows(workspace_.result.taps);
-  if (step_.rows() == 0) return ForwardResult{workspace_.result.logits.RowRange(0, 0), taps};
-
-  const StepBuffers& buffers = workspace_.step;
-  ops_.RopeTable(step_.positions(), plain_frequencies_, context.Rows(buffers.plain_rope));
-  if (!layout_->sources.empty()) {
-    ops_.RopeTable(step_.positions(), compressed_frequencies_, context.Rows(buffers.compressed_rope));
+  BuildTables(context);
+  if (!layout_->sources.empty() && step_.rows() > 0) {
     ops_.RopeTable(step_.pair_positions(), compressed_frequencies_,
-                   buffers.pair_rope.RowRange(0, std::ssize(step_.pair_positions())));
+                   workspace_.step.pair_rope.RowRange(0, std::ssize(step_.pair_positions())));
   }
-  engram_.HashStep(context);
 
-  ConstFloatView pre = EmbedStreams(context, weights_.embed);
-  for (int layer = 0; layer < layout_->layers; ++layer) {
+  FloatView pre;
+  if (step_.rows() > 0) pre = EmbedStreams(context, weights_.embed);
+  for (int layer = 0; layer < layout_->layers && step_.rows() > 0; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     if (weights.engram.has_value()) InjectEngram(context, config_.EngramSlot(layer), *weights.engram);
     const int tap = config_.TapSlot(layer);
     if (tap >= 0) TapStreams(context, tap);
-    pre = RunLayer(context, layer, weights, pre);
-    if (probe_ != nullptr) probe_->OnLayer(layer, context.Rows(buffers.streams));
+    const bool cut = layer == layout_->first_decoder_layer;
+    if (cut) {
+      PublishLayer(context, layer, weights, pre);
+      DropEncoderRows(context, pre);
+      if (step_.rows() == 0) break;
+    }
+    pre = RunLayer(context, layer, weights, context.Rows(pre), !cut);
+    if (probe_ != nullptr) probe_->OnLayer(layer, context.Rows(workspace_.step.streams));
   }
-  return ForwardResult{ComputeLogits(context, weights_, pre, logits_rows_), taps};
+
+  logits_rows_.clear();
+  item_rows_.clear();
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const StepItem& item = step_.items()[i];
+    item_rows_.push_back({item.first_row, item.row_count, static_cast<int32_t>(logits_rows_.size())});
+    const int32_t end_row = item.first_row + item.row_count;
+    int32_t row = wanted_[i] == LogitsRows::kAll    ? item.first_row
+                  : wanted_[i] == LogitsRows::kLast ? end_row - 1
+                                                    : end_row;
+    for (; row < end_row; ++row) logits_rows_.push_back(row);
+  }
+  counts_.decoder += step_.rows();
+  counts_.logits += std::ssize(logits_rows_);
+  const FloatView logits = logits_rows_.empty() ? workspace_.result.logits.RowRange(0, 0)
+                                                : ComputeLogits(context, weights_, context.Rows(pre), logits_rows_);
+  return ForwardResult{logits, context.Rows(workspace_.result.taps), item_rows_};
+}
+
+void TextModel::BuildTables(StepContext& context) {
+  ops_.RopeTable(step_.positions(), plain_frequencies_, context.Rows(workspace_.step.plain_rope));
+  if (!layout_->sources.empty()) {
+    ops_.RopeTable(step_.positions(), compressed_frequencies_, context.Rows(workspace_.step.compressed_rope));
+  }
+  engram_.HashStep(context);
+}
+
+void TextModel::DropEncoderRows(StepContext& context, FloatView pre) {
+  const int64_t before = step_.rows();
+  const std::span<const int32_t> kept = step_.KeepDecoderRows();
+  if (step_.rows() == before || step_.rows() == 0) return;
+  ops_.KeepRows(kept, workspace_.step.streams.RowRange(0, before));
+  ops_.KeepRows(kept, pre);
+  ops_.KeepRows(kept, workspace_.result.taps.RowRange(0, before));
+  BuildTables(context);
 }
 
 Status TextModel::Truncate(SequenceState& sequence, int64_t length) const {
@@ -162,37 +209,59 @@ Status TextModel::Truncate(SequenceState& sequence, int64_t length) const {
   return sequence.Truncate(length);
 }
 
-Status TextModel::ExtendDraft(SequenceState& sequence, ConstFloatView taps, int64_t first_position) {
-  DEEPINFER_RETURN_IF_ERROR(CheckOwner(sequence));
-  if (layout_->stages == 0)
-    return Status::Unsupported("this checkpoint has no DSpark stages (num_nextn_predict_layers)");
-  if (taps.columns != workspace_.result.taps.columns || taps.rows < 1 || taps.rows > options_.max_rows_per_step) {
-    return Status::InvalidArgument("taps are [" + std::to_string(taps.rows) + ", " + std::to_string(taps.columns) +
-                                   "], expected [1 to " + std::to_string(options_.max_rows_per_step) + ", " +
-                                   std::to_string(workspace_.result.taps.columns) + "]");
+Status TextModel::CheckDrafts() const {
+  if (layout_->stages > 0) return Status::Ok();
+  return Status::Unsupported("this checkpoint has no DSpark stages (num_nextn_predict_layers)");
+}
+
+Status TextModel::ExtendDrafts(ConstFloatView taps, std::span<const DraftContext> items) {
+  DEEPINFER_RETURN_IF_ERROR(CheckDrafts());
+  int64_t rows = 0;
+  for (const DraftContext& item : items) {
+    DEEPINFER_RETURN_IF_ERROR(CheckOwner(*item.sequence));
+    rows += item.row_count;
+    if (taps.columns != workspace_.result.taps.columns || item.row_count < 1 || item.first_tap < 0 ||
+        item.first_tap + item.row_count > taps.rows || rows > options_.max_rows_per_step) {
+      return Status::InvalidArgument("taps are [" + std::to_string(taps.rows) + ", " + std::to_string(taps.columns) +
+                                     "], rows " + std::to_string(item.first_tap) + " to " +
+                                     std::to_string(item.first_tap + item.row_count - 1) +
+                                     " asked for; expected [1 to " + std::to_string(options_.max_rows_per_step) + ", " +
+                                     std::to_string(workspace_.result.taps.columns) + "] and rows within");
+    }
+    if (item.first_position < 0 || item.first_position + item.row_count > item.sequence->length()) {
+      return Status::InvalidArgument("taps of positions " + std::to_string(item.first_position) + " to " +
+                                     std::to_string(item.first_position + item.row_count - 1) +
+                                     ", but the sequence has " + std::to_string(item.sequence->length()) + " tokens");
+    }
   }
-  if (first_position < 0 || first_position + taps.rows > sequence.length()) {
-    return Status::InvalidArgument("taps of positions " + std::to_string(first_position) + " to " +
-                                   std::to_string(first_position + taps.rows - 1) + ", but the sequence has " +
-                                   std::to_string(sequence.length()) + " tokens");
-  }
+  if (rows == 0) return Status::Ok();
   StepContext context = Context(nullptr);
-  ExtendDraftRings(context, weights_.mtp, plain_frequencies_, sequence, taps, first_position);
+  ExtendDraftRings(context, weights_.mtp, plain_frequencies_, taps, items);
   return Status::Ok();
 }
 
-Result<Draft> TextModel::DraftBlock(SequenceState& sequence, int32_t token) {
-  DEEPINFER_RETURN_IF_ERROR(CheckOwner(sequence));
-  if (layout_->stages == 0)
-    return Status::Unsupported("this checkpoint has no DSpark stages (num_nextn_predict_layers)");
-  DEEPINFER_RETURN_IF_ERROR(CheckToken(token));
-  if (sequence.draft_end() == 0) {
-    return Status::InvalidArgument("the draft rings are empty; call ExtendDraft() with the taps of Forward() first");
+Result<DraftResult> TextModel::DraftBlocks(std::span<const DraftItem> items, int64_t length) {
+  DEEPINFER_RETURN_IF_ERROR(CheckDrafts());
+  if (length < 1 || length > config_.dspark_block_size) {
+    return Status::InvalidArgument("draft length is " + std::to_string(length) +
+                                   ", expected 1 to dspark_block_size = " + std::to_string(config_.dspark_block_size));
   }
-  Draft draft;
+  if (std::ssize(items) > options_.max_draft_sequences) {
+    return Status::ResourceExhausted("drafts for " + std::to_string(items.size()) +
+                                     " sequences, max_draft_sequences is " +
+                                     std::to_string(options_.max_draft_sequences));
+  }
+  for (const DraftItem& item : items) {
+    DEEPINFER_RETURN_IF_ERROR(CheckOwner(*item.sequence));
+    DEEPINFER_RETURN_IF_ERROR(CheckToken(item.token));
+    if (item.sequence->draft_end() == 0) {
+      return Status::InvalidArgument("the draft rings are empty; call ExtendDrafts() with the taps of Forward() first");
+    }
+  }
+  if (items.empty()) return DraftResult{};
+  counts_.drafts += std::ssize(items) * config_.dspark_block_size;
   StepContext context = Context(nullptr);
-  RunDraftBlock(context, weights_, plain_frequencies_, sequence, token, &draft);
-  return draft;
+  return RunDraftBlocks(context, weights_, plain_frequencies_, items, length, &drafts_);
 }
 
 }  // namespace deepinfer

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "model/dspark.h"
 #include "model/engram.h"
 #include "model/model.h"
 #include "model/step.h"
@@ -23,11 +24,13 @@ class TextModel final : public Model {
   const ModelOptions& options() const override { return options_; }
   int64_t workspace_bytes() const override { return workspace_.bytes() + ops_.scratch_bytes(); }
   int64_t sequence_bytes(int64_t tokens) const override { return layout_->PlannedBytes(tokens); }
+  std::shared_ptr<const SequenceLayout> layout() const override { return layout_; }
   Result<std::unique_ptr<SequenceState>> NewSequence(int64_t max_tokens) const override;
   Result<ForwardResult> Forward(const Batch& batch) override;
   Status Truncate(SequenceState& sequence, int64_t length) const override;
-  Status ExtendDraft(SequenceState& sequence, ConstFloatView taps, int64_t first_position) override;
-  Result<Draft> DraftBlock(SequenceState& sequence, int32_t token) override;
+  Status ExtendDrafts(ConstFloatView taps, std::span<const DraftContext> items) override;
+  Result<DraftResult> DraftBlocks(std::span<const DraftItem> items, int64_t length) override;
+  RowCounts row_counts() const override { return counts_; }
   void SetProbe(ForwardProbe* probe) override { probe_ = probe; }
 
  private:
@@ -37,6 +40,10 @@ class TextModel final : public Model {
   Status CheckOwner(const SequenceState& sequence) const;
   Status CheckBatch(const Batch& batch);
   StepContext Context(ForwardProbe* probe);
+  Status CheckDrafts() const;
+  void BuildTables(StepContext& context);
+  /// Goes on with the rows that pass the decoder. `pre` follows its rows.
+  void DropEncoderRows(StepContext& context, FloatView pre);
 
   const ModelConfig& config_;
   const Weights& weights_;
@@ -50,6 +57,10 @@ class TextModel final : public Model {
   Step step_;
   std::vector<const SequenceState*> seen_;  // of the batch being checked
   std::vector<int32_t> logits_rows_;
+  std::vector<ItemRows> item_rows_;
+  std::vector<LogitsRows> wanted_;  // per item
+  RowCounts counts_;
+  DraftScratch drafts_;
   ForwardProbe* probe_ = nullptr;
 };
 

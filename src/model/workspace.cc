@@ -32,7 +32,7 @@ class Workspace::Planner {
 void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, Planner& planner) {
   const bool drafts = config.num_nextn_predict_layers > 0;
   const bool compressed = !config.kv_source_layer_ids.empty();
-  const int64_t block = drafts ? config.dspark_block_size : 0;
+  const int64_t block = drafts ? limits.draft_sequences * config.dspark_block_size : 0;
   const int64_t tokens = limits.rows;
   const int64_t rows = std::max(tokens, block);
   const int64_t compressed_tokens = compressed ? tokens : 0;
@@ -93,12 +93,17 @@ void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, P
   planner.Take(limits.logits_rows, hidden, &head.normed);
 
   planner.Rewind(phase);
+  const int64_t sequences = drafts ? limits.draft_sequences : 0;
+  planner.Take(drafts ? tokens : 0, taps * hidden, &draft.taps);
   planner.Take(drafts ? tokens : 0, hidden, &draft.main);
   planner.Take(drafts ? tokens : 0, config.head_dim, &draft.kv);
+  planner.Rewind(phase);
   planner.Take(block, hidden, &draft.normed);
+  planner.Take(block, hidden, &draft.collapsed);
+  planner.Take(block, hidden, &draft.proposals);
   planner.Take(block, hidden + config.dspark_markov_rank, &draft.confidence_input);
   planner.Take(block, 1, &draft.confidence);
-  planner.Take(drafts ? 1 : 0, config.vocab_size, &draft.bias);
+  planner.Take(sequences, config.vocab_size, &draft.bias);
   planner.Take(block, config.vocab_size, &draft.logits);
 }
 
@@ -128,7 +133,7 @@ ScratchLimits ScratchLimitsFor(const ModelConfig& config, const WorkspaceLimits&
   const bool drafts = config.num_nextn_predict_layers > 0;
   const int64_t block = drafts ? config.dspark_block_size : 0;
   ScratchLimits scratch;
-  scratch.rows = std::max({limits.rows, limits.logits_rows, block});
+  scratch.rows = std::max({limits.rows, limits.logits_rows, limits.draft_sequences * block});
   // wo_a reads its input in o_groups pieces, each of which is padded to whole chunks of the dot order.
   const int64_t group_width = config.num_attention_heads * config.head_dim / config.o_groups;
   const int64_t grouped_input = config.o_groups * ((group_width + kDotChunk - 1) / kDotChunk * kDotChunk);
@@ -146,6 +151,7 @@ ScratchLimits ScratchLimitsFor(const ModelConfig& config, const WorkspaceLimits&
   scratch.head_width = std::max(config.head_dim, config.index_head_dim);
   scratch.attended_rows = config.sliding_window + block + config.index_topk;
   scratch.candidate_blocks = config.candidate_topk_blocks;
+  scratch.vocabulary = config.vocab_size;
   for (const int32_t source : config.kv_source_layer_ids) {
     scratch.index_rows = std::max(scratch.index_rows, max_context / std::max(config.ratio(source), 1));
   }

@@ -4,8 +4,8 @@
 // phase runs at a time; everything else has memory of its own. Views have the maximal number of rows; a step takes
 // RowRange(0, T) of them.
 //
-// Shapes: T max_rows_per_step, R = max(T, DSpark block), n streams, D hidden size, other symbols as in ops.h.
-// Thread-safety: as the Model that owns it. Ownership: owns its memory.
+// Shapes: T max_rows_per_step, R = max(T, S * b), S draft sequences, b DSpark block, n streams, D hidden size, other
+// symbols as in ops.h. Thread-safety: as the Model that owns it. Ownership: owns its memory.
 #ifndef DEEPINFER_MODEL_WORKSPACE_H_
 #define DEEPINFER_MODEL_WORKSPACE_H_
 
@@ -22,8 +22,9 @@
 namespace deepinfer {
 
 struct WorkspaceLimits {
-  int64_t rows = 0;         ///< tokens of one step
-  int64_t logits_rows = 0;  ///< rows of one step that get logits
+  int64_t rows = 0;             ///< tokens of one step
+  int64_t logits_rows = 0;      ///< rows of one step that get logits
+  int64_t draft_sequences = 1;  ///< sequences of one DraftBlocks()
 };
 
 /// Lives through a step.
@@ -83,14 +84,19 @@ struct HeadBuffers {
   FloatView normed;   // [logits rows, D]
 };
 
+/// Rows of a block of proposals are stored proposal-major from `proposals` on: row k * S + s is proposal k of sequence
+/// s, so that each proposal of all sequences is one product with the Markov head.
 struct DraftBuffers {
+  FloatView taps;              // [T, taps * D] rows fed to the draft rings
   FloatView main;              // [T, D] projected taps
   FloatView kv;                // [T, Dh]
-  FloatView normed;            // [b, D]
-  FloatView confidence_input;  // [b, D + M] collapsed row ++ Markov embedding
-  FloatView confidence;        // [b, 1]
-  FloatView bias;              // [1, V] Markov bias
-  FloatView logits;            // [b, V]
+  FloatView normed;            // [S*b, D], sequence-major
+  FloatView collapsed;         // [S*b, D], sequence-major
+  FloatView proposals;         // [b*S, D] normed
+  FloatView confidence_input;  // [b*S, D + M] collapsed row ++ Markov embedding
+  FloatView confidence;        // [b*S, 1]
+  FloatView bias;              // [S, V] Markov bias
+  FloatView logits;            // [b*S, V]
 };
 
 class Workspace {

@@ -47,7 +47,7 @@ TEST(Allocation, StepsAllocateNothing) {
     const Result<ForwardResult> result = model->Forward({items});
     ASSERT_TRUE(result.ok());
     ASSERT_TRUE(
-        model->ExtendDraft(*first, result->taps.RowRange(0, static_cast<int64_t>(count)), static_cast<int64_t>(fed))
+        model.ExtendDraft(*first, result->taps.RowRange(0, static_cast<int64_t>(count)), static_cast<int64_t>(fed))
             .ok());
     fed += count;
   }

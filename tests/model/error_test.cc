@@ -97,7 +97,7 @@ TEST_F(ModelErrors, SequencesOfAnotherModel) {
   ExpectMessage(Refusal({{sequence_.get(), ids}, {foreign.get(), ids}}), StatusCode::kInvalidArgument,
                 "made by another model");
   EXPECT_FALSE(model_->Truncate(*foreign, 0).ok());
-  EXPECT_FALSE(model_->DraftBlock(*foreign, 1).ok());
+  EXPECT_FALSE(model_.DraftBlock(*foreign, 1).ok());
 }
 
 TEST_F(ModelErrors, RefusalsDoNotChangeWhatFollows) {
@@ -116,18 +116,18 @@ TEST_F(ModelErrors, AnEmptyBatchIsNoError) {
 }
 
 TEST_F(ModelErrors, Drafting) {
-  ExpectMessage(model_->DraftBlock(*sequence_, 1).status(), StatusCode::kInvalidArgument, "call ExtendDraft()");
+  ExpectMessage(model_.DraftBlock(*sequence_, 1).status(), StatusCode::kInvalidArgument, "call ExtendDrafts()");
   const std::vector<int32_t> ids = {3, 4};
   const BatchItem item{sequence_.get(), ids};
   const Result<ForwardResult> result = model_->Forward({std::span(&item, 1)});
   ASSERT_TRUE(result.ok());
-  ExpectMessage(model_->ExtendDraft(*sequence_, result->taps, 22), StatusCode::kInvalidArgument,
+  ExpectMessage(model_.ExtendDraft(*sequence_, result->taps, 22), StatusCode::kInvalidArgument,
                 "positions 22 to 23, but the sequence has 23 tokens");
-  ExpectMessage(model_->ExtendDraft(*sequence_, result->taps.RowRange(0, 0), 21), StatusCode::kInvalidArgument,
-                "taps are [0, 192], expected [1 to 48, 192]");
-  ASSERT_TRUE(model_->ExtendDraft(*sequence_, result->taps, 21).ok());
-  ExpectMessage(model_->DraftBlock(*sequence_, 8192).status(), StatusCode::kInvalidArgument, "token id 8192");
-  EXPECT_TRUE(model_->DraftBlock(*sequence_, 1).ok());
+  ExpectMessage(model_.ExtendDraft(*sequence_, result->taps.RowRange(0, 0), 21), StatusCode::kInvalidArgument,
+                "expected [1 to 48, 192]");
+  ASSERT_TRUE(model_.ExtendDraft(*sequence_, result->taps, 21).ok());
+  ExpectMessage(model_.DraftBlock(*sequence_, 8192).status(), StatusCode::kInvalidArgument, "token id 8192");
+  EXPECT_TRUE(model_.DraftBlock(*sequence_, 1).ok());
 }
 
 TEST_F(ModelErrors, SequencesLongerThanTheContext) {

@@ -108,8 +108,8 @@ void GoldenCheck::Run(const GoldenFile& golden, const std::string& name) {
   const double tap_distance = Distance(taps.back(), golden.floats("taps"));
   EXPECT_LT(tap_distance, calm_ ? kCalmStreams : limits_.worst) << "taps";
 
-  ASSERT_TRUE(model_->ExtendDraft(*sequence, result->taps, 0).ok());
-  const Result<Draft> draft = model_->DraftBlock(*sequence, greedy[0]);
+  ASSERT_TRUE(model_.ExtendDraft(*sequence, result->taps, 0).ok());
+  const Result<Draft> draft = model_.DraftBlock(*sequence, greedy[0]);
   ASSERT_TRUE(draft.ok()) << draft.status().message();
   CheckDraft(golden, *draft);
   CheckGreedy(golden, *sequence, logits.back());

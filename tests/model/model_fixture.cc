@@ -45,6 +45,23 @@ std::vector<std::vector<float>> LoadedModel::Feed(SequenceState& sequence, std::
   return CopyRows(Require(model_->Forward({std::span(&item, 1)})).logits);
 }
 
+Status LoadedModel::ExtendDraft(SequenceState& sequence, ConstFloatView taps, int64_t first_position) {
+  const DraftContext item{&sequence, 0, static_cast<int32_t>(taps.rows), first_position};
+  return model_->ExtendDrafts(taps, {&item, 1});
+}
+
+Result<Draft> LoadedModel::DraftBlock(SequenceState& sequence, int32_t token) {
+  DraftItem item{&sequence, token, {}};
+  item.rule.temperature = 0;
+  Result<DraftResult> result = model_->DraftBlocks({&item, 1}, config().dspark_block_size);
+  if (!result.ok()) return result.status();
+  Draft draft;
+  draft.ids.assign(result->ids.begin(), result->ids.end());
+  draft.confidence.assign(result->confidence.begin(), result->confidence.end());
+  draft.logits.assign(result->logits.data, result->logits.data + result->logits.rows * result->logits.columns);
+  return draft;
+}
+
 std::vector<std::vector<float>> CopyRows(ConstFloatView view) {
   std::vector<std::vector<float>> rows;
   for (int64_t row = 0; row < view.rows; ++row) rows.emplace_back(view.row(row), view.row(row) + view.columns);

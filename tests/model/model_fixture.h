@@ -19,6 +19,13 @@ std::filesystem::path ModelFolder(const std::string& name);
 /// Compressed ids of the tokenizer that the test checkpoints share.
 std::vector<int32_t> TestTokenMap();
 
+/// A whole block of greedy drafts.
+struct Draft {
+  std::vector<int32_t> ids;       // [b]
+  std::vector<float> confidence;  // [b]
+  std::vector<float> logits;      // [b * V]
+};
+
 /// A checkpoint, ops and a model on them. The test ends when something cannot be opened.
 class LoadedModel {
  public:
@@ -35,6 +42,10 @@ class LoadedModel {
   std::vector<std::vector<float>> Feed(SequenceState& sequence, std::initializer_list<int32_t> ids) {
     return Feed(sequence, std::span(ids.begin(), ids.size()));
   }
+
+  /// Feeds taps [rows, .] of positions first_position, ... to a sequence's draft rings.
+  Status ExtendDraft(SequenceState& sequence, ConstFloatView taps, int64_t first_position);
+  Result<Draft> DraftBlock(SequenceState& sequence, int32_t token);
 
  private:
   std::unique_ptr<Checkpoint> checkpoint_;

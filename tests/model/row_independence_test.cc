@@ -30,14 +30,14 @@ Rows FeedInChunks(LoadedModel& model, SequenceState& sequence, std::span<const i
     const BatchItem item{&sequence, part, LogitsRows::kAll};
     const Result<ForwardResult> result = model->Forward({std::span(&item, 1)});
     EXPECT_TRUE(result.ok()) << result.status().message();
-    EXPECT_TRUE(model->ExtendDraft(sequence, result->taps, position).ok());
+    EXPECT_TRUE(model.ExtendDraft(sequence, result->taps, position).ok());
     for (std::vector<float>& row : CopyRows(result->logits)) rows.push_back(std::move(row));
   }
   return rows;
 }
 
 Draft DraftAfter(LoadedModel& model, SequenceState& sequence, int32_t token) {
-  Result<Draft> draft = model->DraftBlock(sequence, token);
+  Result<Draft> draft = model.DraftBlock(sequence, token);
   EXPECT_TRUE(draft.ok()) << draft.status().message();
   return std::move(draft).value();
 }
@@ -96,7 +96,7 @@ TEST_P(RowIndependence, BatchingDoesNotChangeBits) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     const int64_t end_row = first_row + std::ssize(next[i]);
     const auto position = static_cast<int64_t>(prompts[i].size());
-    ASSERT_TRUE(model->ExtendDraft(*together[i], result->taps.RowRange(first_row, end_row), position).ok());
+    ASSERT_TRUE(model.ExtendDraft(*together[i], result->taps.RowRange(first_row, end_row), position).ok());
     EXPECT_TRUE(StateBytes(*together[i]) == StateBytes(*alone[i])) << "sequence " << i;
     first_row = end_row;
   }
@@ -141,10 +141,10 @@ TEST_P(RowIndependence, DraftRingsThatStartAnewForgetWhatWasBefore) {
     const Result<ForwardResult> result = model->Forward({std::span(&item, 1)});
     ASSERT_TRUE(result.ok()) << result.status().message();
     if (fed_before) {
-      ASSERT_TRUE(model->ExtendDraft(*sequence, result->taps.RowRange(0, 45), 0).ok());
+      ASSERT_TRUE(model.ExtendDraft(*sequence, result->taps.RowRange(0, 45), 0).ok());
     }
     // Shorter than the window, so that older slots are within its reach.
-    ASSERT_TRUE(model->ExtendDraft(*sequence, result->taps.RowRange(50, 60), 50).ok());
+    ASSERT_TRUE(model.ExtendDraft(*sequence, result->taps.RowRange(50, 60), 50).ok());
     drafts.push_back(DraftAfter(model, *sequence, 5));
   }
   EXPECT_TRUE(drafts[0].logits == drafts[1].logits);

@@ -37,11 +37,11 @@ Speculation SpeculativeGreedy(LoadedModel& model, const std::vector<int32_t>& pr
     return std::move(result).value();
   };
   const ForwardResult prefill = forward(prompt);
-  EXPECT_TRUE(model->ExtendDraft(*sequence, prefill.taps, 0).ok());
+  EXPECT_TRUE(model.ExtendDraft(*sequence, prefill.taps, 0).ok());
   out.tokens.push_back(ArgMax(CopyRows(prefill.logits).back()));
   while (out.tokens.size() < count) {
     const int64_t start = sequence->length();
-    Result<Draft> draft = model->DraftBlock(*sequence, out.tokens.back());
+    Result<Draft> draft = model.DraftBlock(*sequence, out.tokens.back());
     EXPECT_TRUE(draft.ok()) << draft.status().message();
     std::vector<int32_t> block = {out.tokens.back()};
     block.insert(block.end(), draft->ids.begin(), draft->ids.end());
@@ -52,7 +52,7 @@ Speculation SpeculativeGreedy(LoadedModel& model, const std::vector<int32_t>& pr
     for (size_t i = 0; i <= good; ++i) out.tokens.push_back(ArgMax(logits[i]));
     out.accepted.push_back(static_cast<int32_t>(good));
     const auto kept = static_cast<int64_t>(good) + 1;
-    EXPECT_TRUE(model->ExtendDraft(*sequence, result.taps.RowRange(0, kept), start).ok());
+    EXPECT_TRUE(model.ExtendDraft(*sequence, result.taps.RowRange(0, kept), start).ok());
     EXPECT_TRUE(model->Truncate(*sequence, start + kept).ok());
   }
   out.tokens.resize(count);
