@@ -14,8 +14,11 @@ namespace deepinfer {
 
 /// Keeps draws for different ends independent of each other.
 enum class RandomPurpose : uint32_t {
-  kToken = 1,  ///< Gumbel noise of the token at a position; drafts use the same
-  kSeed = 2,   ///< seeds derived from a seed
+  kToken = 1,     ///< Gumbel noise of the token at a position; coupled drafts use the same
+  kSeed = 2,      ///< seeds derived from a seed
+  kDraft = 3,     ///< Gumbel noise of a draft that rejection sampling will check
+  kAccept = 4,    ///< whether that draft stands (lane 0)
+  kResidual = 5,  ///< the token in the place of one that does not (lane 0)
 };
 
 /// Ten rounds of Philox4x32.

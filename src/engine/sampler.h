@@ -20,6 +20,7 @@
 
 #include "deepinfer/sampling_params.h"
 #include "deepinfer/status.h"
+#include "ops/sampling.h"
 
 namespace deepinfer {
 
@@ -37,11 +38,6 @@ class Sampler {
 
 /// The largest logit's id, equal ones: the lowest. kInternal as in 4.
 Result<int32_t> ArgMax(std::span<const float> logits);
-
-struct TokenLogprob {
-  int32_t id = 0;
-  double logprob = 0;
-};
 
 /// What OpenAI calls logprobs: natural logarithms of softmax(logits), before temperature and filters.
 struct PositionLogprobs {

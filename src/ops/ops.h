@@ -22,6 +22,7 @@
 #include "base/weight_matrix.h"
 #include "deepinfer/status.h"
 #include "ops/packed_rows.h"
+#include "ops/sampling.h"
 
 namespace deepinfer {
 
@@ -43,6 +44,7 @@ struct ScratchLimits {
   int64_t attended_rows = 0;      ///< most keys one query attends: window + block + index_topk
   int64_t index_rows = 0;         ///< most index keys of one sequence
   int64_t candidate_blocks = 0;   ///< most candidate_topk_blocks of an index source
+  int64_t vocabulary = 0;         ///< V of the rows that tokens are chosen from
 };
 
 /// The keys of one sequence for the rows first_row .. first_row + row_count - 1 of the batch, which stand at positions
@@ -149,7 +151,8 @@ class Ops {
   virtual void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                         std::span<const int64_t> destination) = 0;
 
-  /// x.row(i) = x.row(rows[i]), in place: keeps some rows of a step. rows strictly ascending; x has more rows than that.
+  /// x.row(i) = x.row(rows[i]), in place: keeps some rows of a step. rows strictly ascending; x has more rows than
+  /// that.
   virtual void KeepRows(std::span<const int32_t> rows, FloatView x) = 0;
 
   /// Window plus selected compressed rows, one shared key = value vector per row, sink in the denominator (spec c.5).
@@ -195,6 +198,16 @@ class Ops {
   /// q_weight, k_weight [n*D].
   virtual void EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n,
                             float eps, FloatView streams) = 0;
+
+  /// choices[t] = the token of row t under rules[t], and its log probabilities (ops/sampling.h). logits [T, V].
+  virtual void ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules,
+                            std::span<TokenChoice> choices) = 0;
+
+  /// verdicts[i] = how many drafts of sequence i stand, and the token after them, by rejection sampling: the emitted
+  /// tokens follow the target's distributions exactly. Uniform numbers of draft k have the key (seed, position) of
+  /// target_rules[k], lane 0, purposes kAccept and kResidual. After the last draft, and where the residual is nothing
+  /// but rounding, the token is that of ChooseTokens for this row.
+  virtual void AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) = 0;
 };
 
 /// Readable scalar implementation, single threaded.

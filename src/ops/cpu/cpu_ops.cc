@@ -6,6 +6,7 @@
 #include "ops/cpu/rope.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/streams.h"
+#include "ops/reference/sampling.h"
 
 namespace deepinfer {
 namespace {
@@ -121,6 +122,14 @@ void CpuOps::GatherRows(const WeightMatrix& table, TensorView<const int64_t> row
 void CpuOps::EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n,
                           float eps, FloatView streams) {
   cpu::EngramInject(pool_, kv, q_weight, k_weight, n, eps, streams);
+}
+
+void CpuOps::ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules, std::span<TokenChoice> choices) {
+  reference::ChooseTokens(logits, rules, choices);
+}
+
+void CpuOps::AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) {
+  reference::AcceptDrafts(checks, verdicts);
 }
 
 std::unique_ptr<Ops> MakeCpuOps(int threads) { return std::make_unique<CpuOps>(threads); }

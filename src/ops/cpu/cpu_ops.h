@@ -57,6 +57,8 @@ class CpuOps final : public Ops {
   void GatherRows(const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) override;
   void EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n, float eps,
                     FloatView streams) override;
+  void ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules, std::span<TokenChoice> choices) override;
+  void AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) override;
 
  private:
   ThreadPool pool_;

@@ -7,6 +7,7 @@
 #include "ops/reference/linear.h"
 #include "ops/reference/moe.h"
 #include "ops/reference/rows.h"
+#include "ops/reference/sampling.h"
 #include "ops/reference/streams.h"
 
 namespace deepinfer {
@@ -102,6 +103,15 @@ void ReferenceOps::GatherRows(const WeightMatrix& table, TensorView<const int64_
 void ReferenceOps::EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n,
                                 float eps, FloatView streams) {
   reference::EngramInject(kv, q_weight, k_weight, n, eps, streams);
+}
+
+void ReferenceOps::ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules,
+                                std::span<TokenChoice> choices) {
+  reference::ChooseTokens(logits, rules, choices);
+}
+
+void ReferenceOps::AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) {
+  reference::AcceptDrafts(checks, verdicts);
 }
 
 std::unique_ptr<Ops> MakeReferenceOps() { return std::make_unique<ReferenceOps>(); }
