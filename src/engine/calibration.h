@@ -57,9 +57,9 @@ Status SaveCalibration(const std::filesystem::path& directory, const Calibration
 /// What became of one block of drafts. Survival of the prefix of k drafts is observed for k <= verified: it survived
 /// iff k <= accepted.
 struct DraftObservation {
-  std::span<const float> confidence;  // [b] logits
-  int verified = 0;                   ///< drafts that the backbone checked, 0..b
-  int accepted = 0;                   ///< of these the first so many were right, 0..verified
+  std::span<const float> confidence = {};  // [b] logits
+  int verified = 0;                        ///< drafts that the backbone checked, 0..b
+  int accepted = 0;                        ///< of these the first so many were right, 0..verified
 };
 
 /// The last `capacity` observations. Add does not allocate.

@@ -37,9 +37,9 @@ struct SpeculationPlannerOptions {
 
 /// The drafts of one step. Rows of a sequence that decodes without drafts have limit 0.
 struct SpeculationBatch {
-  std::span<const float> survival;  // [R, b], calibrated; rising or NaN entries are lowered
-  std::span<const int32_t> limits;  // [R] most drafts of a sequence (tokens left, grammar); empty: b
-  int64_t other_rows = 0;           ///< prefill and replay rows of the same step
+  std::span<const float> survival = {};  // [R, b], calibrated; rising or NaN entries are lowered
+  std::span<const int32_t> limits = {};  // [R] most drafts of a sequence (tokens left, grammar); empty: b
+  int64_t other_rows = 0;                ///< prefill and replay rows of the same step
 };
 
 struct DraftDecision {
@@ -76,6 +76,9 @@ class SpeculationPlanner {
   /// not depend on this step's draws either.
   int64_t AdmitTop(const SpeculationBatch& batch, int64_t capacity, std::span<int32_t> lengths);
 
+  /// Up to the limits, whatever the costs: what a probe does under either rule. Returns the sum.
+  int64_t VerifyAll(const SpeculationBatch& batch, std::span<int32_t> lengths) const;
+
  private:
   struct Candidate {
     float survival;
@@ -95,7 +98,10 @@ class SpeculationPlanner {
   void Gather(const SpeculationBatch& batch);
   /// Orders candidates_ and scans Theta.
   Choice BestChoice(const SpeculationBatch& batch);
-  bool IsFlat(const SpeculationBatch& batch) const;
+  /// The first `drafts` candidates, counted by sequence.
+  int64_t CountFirst(int64_t drafts, std::span<int32_t> lengths) const;
+  /// Whether the costs give no ground to rank at all.
+  bool VerifiesAll(const SpeculationBatch& batch) const;
 
   const StepProfile* profile_;
   int64_t block_size_;
