@@ -214,12 +214,12 @@ Status SaveCalibration(const std::filesystem::path& directory, const Calibration
   const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) return IoError("create", temporary);
   if (!WriteAll(descriptor, CalibrationToJson(calibration))) {
-    const Status status = IoError("write", temporary);
+    Status status = IoError("write", temporary);
     std::remove(temporary.c_str());
     return status;
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const Status status = IoError("replace", path);
+    Status status = IoError("replace", path);
     std::remove(temporary.c_str());
     return status;
   }

@@ -100,18 +100,21 @@ TEST(ProfileCounts, AreGeometricAndEndAtTheMost) {
   EXPECT_EQ(ProfileCounts(64), (std::vector<int64_t>{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}));
 }
 
-/// A machine whose time passes by what it runs: step 10 + rows, draft 2 * sequences; the first run of a count is slow.
+/// A machine whose time passes by what it runs: step 10 + rows, draft 2 * sequences; of the runs of a count the
+/// second is the fastest.
 struct FakeMachine {
   double now = 100;
   double unit = 1;
+  int64_t repeat = 0;
   std::vector<int64_t> steps;
   std::vector<int64_t> drafts;
   Status step_status;
 
   Result<StepProfile> Measure(const StepProfileOptions& options, bool with_drafts = true) {
     const auto step = [this](int64_t rows) {
-      const bool first = steps.empty() || steps.back() != rows;
-      now += unit * static_cast<double>(10 + rows) * (first ? 1.5 : 1);
+      const double noise[] = {1.5, 1, 1.25};
+      repeat = !steps.empty() && steps.back() == rows ? repeat + 1 : 0;
+      now += unit * static_cast<double>(10 + rows) * noise[repeat % 3];
       steps.push_back(rows);
       return rows > 3 ? step_status : Status::Ok();
     };
@@ -154,6 +157,15 @@ TEST(MeasureStepProfile, StaysWithinItsBudgetAndSaysSo) {
   EXPECT_NE(profile->note().find("rows beyond"), std::string::npos) << profile->note();
   EXPECT_NE(profile->note().find("up to 512"), std::string::npos) << profile->note();
   EXPECT_NE(profile->note().find("drafts of sequences beyond"), std::string::npos) << profile->note();
+}
+
+TEST(MeasureStepProfile, NoBudgetIsOverrunByMoreThanNoise) {
+  for (int budget = 200; budget < 2000; budget += 37) {
+    FakeMachine machine;
+    ASSERT_TRUE(machine.Measure({.max_rows = 4096, .budget_seconds = 1.0 * budget}, /*with_drafts=*/false).ok());
+    const double last_point = 3 * static_cast<double>(10 + machine.steps.back());
+    EXPECT_LT(machine.now - 100 - 1.5 * 11, budget + 0.3 * last_point) << budget;
+  }
 }
 
 TEST(MeasureStepProfile, MeasuresTwoPointsWhateverTheBudget) {
