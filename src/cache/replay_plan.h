@@ -26,7 +26,7 @@ struct ReplaySettings {
   int64_t block_tokens = kKvBlockTokens;
   int64_t keep = 0;             ///< bounded: last prompt tokens that pass the decoder
   int64_t grid = 0;             ///< bounded: distance of the encoder's restart points, a multiple of block_tokens
-  int64_t replay = 0;           ///< bounded: tokens computed again in front of a restart point, at most grid
+  int64_t replay = 0;           ///< bounded: tokens computed again in front of a restart point, even, at most grid
   int64_t receptive_field = 0;  ///< exact: layers * (window - 1)
 };
 
@@ -35,7 +35,7 @@ Status CheckReplaySettings(const ReplaySettings& settings);
 
 struct ReplayPlan {
   int64_t hit_tokens = 0;       ///< cached global rows used, whole blocks; rows below it are never written
-  int64_t first_position = 0;   ///< first row computed
+  int64_t first_position = 0;   ///< first row computed, even
   int64_t resume_position = 0;  ///< from here on rows and rings equal a cold run's; rows in front only fill rings
   int64_t snapshot_position =
       -1;                     ///< rings are restored from the snapshot that ends here (== first_position); -1: none
