@@ -1,5 +1,4 @@
-// Calibration: turns the confidence logits of DSpark's drafts into probabilities that hold, and keeps count of how
-// well.
+// Calibration: turns the confidence logits of DSpark's drafts into probabilities that hold, and counts how well.
 //
 // The head's sigmoid(logit) claims to be the probability that a draft survives given that all before it did; the
 // product up to k is the survival of the prefix. Sequential temperature scaling (spec serving.md 3.1): for k = 1..b,

@@ -1,5 +1,4 @@
-// StepProfile: what a step costs in seconds, by the rows it verifies, and what drafting costs, by the sequences
-// drafted.
+// StepProfile: seconds of a step by the rows it verifies, and of drafting by the sequences drafted.
 //
 // Measured once before the first request; the speculation planner divides expected tokens by it (docs/dspark.md).
 // Invariants: (1) curves never fall; (2) linear between points, linear beyond the last one with the slope of the last
