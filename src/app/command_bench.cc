@@ -11,7 +11,7 @@
 #include "app/command.h"
 #include "app/flags.h"
 #include "app/interrupt.h"
-#include "app/machine.h"
+#include "base/machine.h"
 #include "app/memory_plan.h"
 #include "app/model_session.h"
 #include "app/terminal.h"

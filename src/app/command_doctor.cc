@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "app/machine.h"
+#include "base/machine.h"
 #include "app/memory_plan.h"
 #include "app/model_session.h"
 #include "app/terminal.h"

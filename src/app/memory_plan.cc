@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "app/machine.h"
+#include "base/machine.h"
 #include "checkpoint/parameter_summary.h"
 #include "model/sequence_state.h"
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "app/flags.h"
-#include "app/machine.h"
+#include "base/machine.h"
 #include "text/token_map.h"
 
 namespace deepinfer {

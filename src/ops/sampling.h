@@ -23,6 +23,7 @@
 
 #include "base/counter_rng.h"
 #include "base/tensor_view.h"
+#include "deepinfer/generation.h"
 #include "deepinfer/sampling_params.h"
 
 namespace deepinfer {
@@ -52,11 +53,6 @@ struct TokenRule {
   int32_t known_id = -1;              ///< >= 0: nothing is drawn, the choice is this id (for its log probability)
   int32_t top_logprobs = -1;          ///< -1: none; 0 and more: of the choice and of this many most likely ids
   RandomPurpose purpose = RandomPurpose::kToken;
-};
-
-struct TokenLogprob {
-  int32_t id = 0;
-  double logprob = 0;
 };
 
 struct TokenChoice {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/flags.h"
-#include "app/machine.h"
+#include "base/machine.h"
 #include "app/suggest.h"
 #include "program.h"
 

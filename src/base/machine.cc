@@ -1,4 +1,4 @@
-#include "app/machine.h"
+#include "base/machine.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

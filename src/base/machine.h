@@ -1,8 +1,8 @@
 // What this machine offers: processor, cores, memory, GPUs.
 //
 // Thread-safety: functions that read the system; no state. Errors: what cannot be found out is empty or 0.
-#ifndef DEEPINFER_APP_MACHINE_H_
-#define DEEPINFER_APP_MACHINE_H_
+#ifndef DEEPINFER_BASE_MACHINE_H_
+#define DEEPINFER_BASE_MACHINE_H_
 
 #include <cstdint>
 #include <string>
@@ -42,4 +42,4 @@ std::string HumanBytes(int64_t bytes);
 
 }  // namespace deepinfer
 
-#endif  // DEEPINFER_APP_MACHINE_H_
+#endif  // DEEPINFER_BASE_MACHINE_H_

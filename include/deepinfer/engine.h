@@ -1,0 +1,141 @@
+// Engine: answers many prompts at once on one model (docs/engine.md).
+//
+// What a request gets depends on the request and the engine's options of numerics (activation format, replay settings,
+// speculation rule) alone: not on who else is running, the order, budgets, threads, drafts, preemptions or cache hits
+// (promises 1 to 3). A bad request is refused and hurts nobody else.
+//
+// Thread-safety: all members from any thread. Ownership: the engine owns model, caches and threads; streams may outlive
+// it (their requests end as cancelled).
+#ifndef DEEPINFER_ENGINE_H_
+#define DEEPINFER_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deepinfer/generation.h"
+#include "deepinfer/status.h"
+
+namespace deepinfer {
+
+enum class SpeculationRule : uint8_t {
+  kCoupled,    ///< a draft stands iff it is the token that would have been drawn: speculation changes no byte
+  kRejection,  ///< standard rejection sampling: more drafts stand, the distribution is the same, the text is not
+};
+
+struct EngineOptions {
+  std::string model;               ///< folder of the checkpoint
+  int threads = 0;                 ///< that compute; 0: all this process may use
+  bool exact_activations = false;  ///< false: FP8 activations as released; true: unquantised
+
+  int64_t max_num_seqs = 16;             ///< requests computed at once
+  int64_t max_num_batched_tokens = 512;  ///< cost of one step, in tokens that pass all layers
+  int64_t max_model_len = 0;             ///< prompt and answer; 0: what the model was made for
+  int64_t kv_memory_bytes = 0;           ///< of the KV pool; 0: chosen from the free memory
+  int64_t snapshot_memory_bytes = 0;     ///< ring snapshots of the prefix cache; 0: chosen, see MemoryPlan
+  double tpot_target_ms = 0;             ///< prefill yields when a step would take longer than this; 0: never
+  bool prefix_cache = true;
+  bool asynchronous = true;  ///< plan and launch a step before the last one's tokens are known
+
+  ReplayMode replay = ReplayMode::kBounded;
+  int64_t replay_keep = 0;     ///< tokens; 0: window + 12
+  int64_t replay_grid = 2048;  ///< tokens between the encoder's restart points in bounded mode
+
+  int draft_length = 5;         ///< most drafts of a step; 0: no speculation
+  bool variable_drafts = true;  ///< verify only the drafts that are worth their cost
+  SpeculationRule speculation_rule = SpeculationRule::kCoupled;
+  /// Profile the cost of steps at the start; without it nothing is trimmed, and the log says so.
+  bool profile_steps = true;
+
+  /// kInvalidArgument naming the field.
+  Status Validate() const;
+
+  /// Sets what DeepInfer's environment variables say (docs/engine.md lists them). kInvalidArgument naming the variable.
+  Status ApplyEnvironment();
+};
+
+/// One line of the memory plan.
+struct PlannedMemory {
+  std::string key;   ///< stable name for programs
+  std::string text;  ///< for people
+  int64_t bytes = 0;
+};
+
+struct EngineStatistics {
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t steps = 0;
+  int64_t finished = 0;
+  int64_t cancelled = 0;
+  int64_t preemptions = 0;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t replayed_tokens = 0;
+  int64_t generated_tokens = 0;
+  int64_t encoder_rows = 0;  ///< rows through the layers below the decoder
+  int64_t decoder_rows = 0;  ///< rows through the decoder's layers
+  int64_t logits_rows = 0;
+  int64_t draft_rows = 0;
+  int64_t kv_blocks = 0;
+  int64_t kv_blocks_free = 0;
+  int64_t kv_blocks_cached = 0;  ///< held by the prefix cache alone
+  int64_t snapshots = 0;
+  int64_t snapshots_free = 0;
+  double device_seconds = 0;  ///< spent computing steps
+  double host_seconds = 0;    ///< spent planning steps and reading results
+  std::string speculation;    ///< acceptance by position, verify lengths, calibration error: text for people
+  DraftCounts drafts;
+  std::vector<int64_t> accepted_by_position;  // [block]
+  std::vector<int64_t> verified_by_position;  // [block]
+  std::vector<int64_t> verify_lengths;        // [block + 1] drafted steps by length
+  double calibration_error = 0;
+};
+
+/// The answers to one request, as they come. A stream holds what was not read yet; a slow reader loses nothing.
+class GenerationStream {
+ public:
+  virtual ~GenerationStream() = default;
+
+  /// Waits for news of any choice; false when all choices have finished and everything was read.
+  virtual bool Next(GenerationDelta* delta) = 0;
+
+  /// Ends the request within a step; what was generated stays readable.
+  virtual void Cancel() = 0;
+
+  /// Waits for the end and returns everything, whether read or not.
+  virtual const Generation& Wait() = 0;
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> Open(const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  virtual const EngineOptions& options() const = 0;  ///< with everything chosen
+
+  /// kInvalidArgument: names the field; kResourceExhausted: it can never fit, with the numbers.
+  virtual Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) = 0;
+
+  /// Submit, then wait.
+  Result<Generation> Generate(GenerationRequest request);
+
+  virtual Status Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const = 0;
+  virtual std::string Detokenize(std::span<const int32_t> ids) const = 0;
+  virtual int32_t bos_token_id() const = 0;
+
+  virtual std::vector<PlannedMemory> memory_plan() const = 0;
+  virtual EngineStatistics statistics() const = 0;
+
+  /// Forgets every cached prefix that no running request uses.
+  virtual void ClearPrefixCache() = 0;
+
+  /// Waits until nothing runs or waits.
+  virtual void WaitIdle() = 0;
+};
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_ENGINE_H_

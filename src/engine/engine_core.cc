@@ -1,0 +1,419 @@
+#include "engine/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/machine.h"
+#include "checkpoint/fingerprint.h"
+#include "engine/measure_profile.h"
+
+namespace deepinfer {
+namespace {
+
+/// Blocks of drafts after which the confidence head is calibrated for the first time.
+constexpr int64_t kFirstCalibration = 1000;
+
+}  // namespace
+
+/// What other threads hand to the engine thread. Streams keep it alive to wake the engine when they cancel.
+struct EngineCore::Inbox {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::shared_ptr<Request>> submitted;
+  std::vector<std::function<void()>> tasks;
+  bool wake = false;
+  bool stop = false;
+  bool idle = true;
+
+  void Wake() {
+    {
+      const std::lock_guard lock(mutex);
+      wake = true;
+    }
+    changed.notify_all();
+  }
+};
+
+class EngineCore::Stream final : public GenerationStream {
+ public:
+  Stream(std::shared_ptr<StreamState> state, std::shared_ptr<Inbox> inbox)
+      : state_(std::move(state)), inbox_(std::move(inbox)) {}
+  /// Nobody will read on.
+  ~Stream() override { Cancel(); }
+
+  bool Next(GenerationDelta* delta) override { return state_->Next(delta); }
+  void Cancel() override {
+    state_->Cancel();
+    inbox_->Wake();
+  }
+  const Generation& Wait() override { return state_->Wait(); }
+
+ private:
+  std::shared_ptr<StreamState> state_;
+  std::shared_ptr<Inbox> inbox_;
+};
+
+Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
+  DEEPINFER_RETURN_IF_ERROR(options.Validate());
+  DEEPINFER_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Load(options.model));
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<EngineCore> engine, EngineCore::Create(std::move(files), options));
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Result<Generation> Engine::Generate(GenerationRequest request) {
+  DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<GenerationStream> stream, Submit(std::move(request)));
+  return stream->Wait();
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options) {
+  DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), FindMemory().available));
+  std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan)));
+  DEEPINFER_RETURN_IF_ERROR(engine->Build());
+  return engine;
+}
+
+EngineCore::EngineCore(ModelFiles files, EnginePlan plan)
+    : files_(std::move(files)), plan_(std::move(plan)), inbox_(std::make_shared<Inbox>()) {}
+
+Status EngineCore::Build() {
+  const ModelConfig& config = files_.checkpoint->config();
+  ops_ = MakeCpuOps(plan_.options.threads);
+  DEEPINFER_ASSIGN_OR_RETURN(model_, Model::Create(*files_.checkpoint, files_.token_map, *ops_, plan_.model));
+  DEEPINFER_ASSIGN_OR_RETURN(kv_, KvManager::Create(plan_.kv));
+  if (!pieces_.Allocate(plan_.piece_bytes * plan_.options.max_num_seqs)) {
+    return Status::ResourceExhausted(
+        fmt::format("no memory for the window rings of {} sequences: {}; lower max_num_seqs",
+                    plan_.options.max_num_seqs, HumanBytes(plan_.piece_bytes * plan_.options.max_num_seqs)));
+  }
+  const int64_t block = std::max<int64_t>(config.dspark_block_size, 1);
+  if (plan_.options.draft_length > 0) {
+    if (plan_.options.profile_steps && plan_.options.variable_drafts) {
+      DEEPINFER_ASSIGN_OR_RETURN(profile_, MeasureProfile(*model_, *ops_, plan_));
+    }
+    fingerprint_ = Fingerprint(*files_.checkpoint);
+    Result<Calibration> calibration = LoadCalibration(files_.checkpoint->directory(), block, fingerprint_);
+    if (calibration.ok()) {
+      calibration_ = *calibration;
+      calibrated_ = true;
+    }
+  }
+  observations_ = std::make_unique<DraftObservations>(block);
+  speculation_ = std::make_unique<SpeculationStatistics>(block);
+  survival_.resize(static_cast<size_t>(block));
+  executor_ = std::make_unique<StepExecutor>(*model_, *ops_, plan_.executor, pieces_.data(), profile_);
+  executor_->SetCalibration(calibration_);
+
+  SchedulerOptions scheduling;
+  scheduling.max_num_seqs = plan_.options.max_num_seqs;
+  scheduling.step_cost = static_cast<double>(plan_.options.max_num_batched_tokens);
+  scheduling.encoder_cost = plan_.encoder_cost;
+  scheduling.step_rows = plan_.model.max_rows_per_step;
+  scheduling.logits_rows = plan_.model.max_logits_rows;
+  scheduling.draft_length = plan_.options.draft_length;
+  scheduling.draft_block = static_cast<int32_t>(block);
+  scheduling.tpot_target_seconds = plan_.options.tpot_target_ms / 1e3;
+  scheduler_ = std::make_unique<Scheduler>(scheduling, *kv_);
+  scheduler_->on_drafts = [this](std::span<const float> confidence, const SlotResult& slot) {
+    Learn(confidence, slot);
+  };
+  device_ = std::make_unique<DeviceThread>(*executor_);
+  PublishStatistics();
+  thread_ = std::thread([this] { Loop(); });
+  return Status::Ok();
+}
+
+EngineCore::~EngineCore() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(inbox_->mutex);
+      inbox_->stop = true;
+    }
+    inbox_->changed.notify_all();
+    thread_.join();
+  }
+}
+
+Status EngineCore::CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const {
+  DEEPINFER_RETURN_IF_ERROR(request.sampling.Validate());
+  const int64_t prompt = std::ssize(request.prompt);
+  const int64_t context = plan_.options.max_model_len;
+  if (prompt == 0) return Status::InvalidArgument("prompt: expected at least one token, found none");
+  if (prompt >= context) {
+    return Status::InvalidArgument(
+        fmt::format("prompt: {} tokens leave no room in the context of {} tokens; shorten it or enlarge the context",
+                    prompt, context));
+  }
+  const int64_t vocabulary = files_.checkpoint->config().vocab_size;
+  const auto check_ids = [&](const char* field, const auto& ids, const auto& id_of) {
+    for (const auto& entry : ids) {
+      const int32_t id = id_of(entry);
+      if (id < 0 || id >= vocabulary) {
+        return Status::InvalidArgument(
+            fmt::format("{}: expected token ids of 0 to {}, found {}", field, vocabulary - 1, id));
+      }
+    }
+    return Status::Ok();
+  };
+  const auto same = [](int32_t id) { return id; };
+  DEEPINFER_RETURN_IF_ERROR(check_ids("prompt", request.prompt, same));
+  DEEPINFER_RETURN_IF_ERROR(check_ids("stop_token_ids", request.sampling.stop_token_ids, same));
+  DEEPINFER_RETURN_IF_ERROR(
+      check_ids("logit_bias", request.sampling.logit_bias, [](const LogitBias& bias) { return bias.id; }));
+  for (const std::vector<int32_t>& sequence : request.sampling.bad_token_sequences) {
+    DEEPINFER_RETURN_IF_ERROR(check_ids("bad_token_sequences", sequence, same));
+  }
+
+  const int64_t pool_tokens = plan_.kv.blocks * kKvBlockTokens - 1;
+  const int64_t limit = std::min(context, pool_tokens);
+  if (prompt >= limit) {
+    return Status::ResourceExhausted(fmt::format(
+        "prompt: {} tokens can never fit into the KV pool of {} tokens ({}); shorten it or enlarge the KV memory",
+        prompt, pool_tokens, HumanBytes(plan_.options.kv_memory_bytes)));
+  }
+  const bool limited = request.sampling.max_tokens < context - prompt;
+  if (limited && prompt + request.sampling.max_tokens > limit) {
+    return Status::ResourceExhausted(fmt::format(
+        "max_tokens: a prompt of {} and an answer of {} tokens can never fit into the KV pool of {} tokens ({}); lower "
+        "max_tokens or enlarge the KV memory",
+        prompt, request.sampling.max_tokens, pool_tokens, HumanBytes(plan_.options.kv_memory_bytes)));
+  }
+  *most_tokens = limited ? prompt + request.sampling.max_tokens : limit;
+  return Status::Ok();
+}
+
+Status EngineCore::TokenizeBadWords(SamplingParams* sampling) const {
+  for (const std::string& word : sampling->bad_words) {
+    // As the word stands at the beginning of a text, and behind a space.
+    for (const std::string& text : {word, " " + word}) {
+      std::vector<int32_t> ids;
+      DEEPINFER_RETURN_IF_ERROR(files_.tokenizer->Encode(text, &ids));
+      if (!ids.empty()) sampling->bad_token_sequences.push_back(std::move(ids));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<GenerationStream>> EngineCore::Submit(GenerationRequest request) {
+  int64_t most_tokens = 0;
+  DEEPINFER_RETURN_IF_ERROR(CheckRequest(request, &most_tokens));
+  SamplingParams sampling = request.sampling;
+  DEEPINFER_RETURN_IF_ERROR(TokenizeBadWords(&sampling));
+  std::vector<int32_t> end_ids = sampling.stop_token_ids;
+  if (!sampling.ignore_eos) {
+    const std::vector<int64_t>& eos = files_.checkpoint->config().eos_token_ids;
+    end_ids.insert(end_ids.end(), eos.begin(), eos.end());
+  }
+  ReplayMode mode = request.replay.value_or(plan_.options.replay);
+  // Every token of the prompt must reach the head.
+  if (sampling.prompt_logprobs >= 0) mode = ReplayMode::kExact;
+
+  const auto state = std::make_shared<StreamState>(sampling.n);
+  state->Update([&](Generation* generation) {
+    generation->prompt_tokens = std::ssize(request.prompt);
+    generation->replay = mode;
+  });
+  const double now = NowSeconds();
+  std::vector<std::shared_ptr<Request>> requests;
+  for (int i = 0; i < sampling.n; ++i) {
+    auto one = std::make_shared<Request>();
+    one->arrival = arrivals_.fetch_add(1) + 1;
+    one->priority = request.priority;
+    one->choice = i;
+    one->stream = state;
+    if (i > 0) one->leader = requests.front();
+    one->sampling = sampling;
+    one->sampling.seed = SamplingParams::SeedOfChoice(sampling.seed, i);
+    one->end_ids = end_ids;
+    one->prompt_tokens = std::ssize(request.prompt);
+    one->most_tokens = most_tokens;
+    one->output.emplace(request, *files_.tokenizer);
+    one->submitted_seconds = now;
+    one->ids = request.prompt;
+    // Grows without moving while it is generated, up to a point.
+    one->ids.reserve(static_cast<size_t>(std::min<int64_t>(most_tokens, std::ssize(request.prompt) + 256)));
+    one->cache.settings = plan_.settings(mode);
+    one->cache.name_space = std::string(ReplayModeName(mode)) + ":" + request.cache_salt;
+    requests.push_back(std::move(one));
+  }
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    if (inbox_->stop) return Status::Cancelled("the engine is closing");
+    inbox_->idle = false;
+    inbox_->submitted.insert(inbox_->submitted.end(), requests.begin(), requests.end());
+  }
+  inbox_->changed.notify_all();
+  return std::unique_ptr<GenerationStream>(std::make_unique<Stream>(state, inbox_));
+}
+
+void EngineCore::Loop() {
+  std::vector<std::shared_ptr<Request>> submitted;
+  std::vector<std::function<void()>> tasks;
+  const int depth = plan_.options.asynchronous ? DeviceThread::kMostInFlight : 1;
+  while (true) {
+    bool stop = false;
+    {
+      std::unique_lock lock(inbox_->mutex);
+      const auto news = [&] {
+        return inbox_->stop || inbox_->wake || !inbox_->submitted.empty() || !inbox_->tasks.empty();
+      };
+      if (scheduler_->idle() && device_->in_flight() == 0) {
+        if (!news()) {
+          inbox_->idle = true;
+          inbox_->changed.notify_all();
+          inbox_->changed.wait(lock, news);
+        }
+      }
+      inbox_->wake = false;
+      submitted.swap(inbox_->submitted);
+      tasks.swap(inbox_->tasks);
+      stop = inbox_->stop;
+    }
+    const double begin = NowSeconds();
+    for (std::shared_ptr<Request>& request : submitted) scheduler_->Submit(std::move(request));
+    submitted.clear();
+    if (stop) {
+      while (device_->in_flight() > 0) ReadOldest();
+      scheduler_->CancelAll();
+      return;
+    }
+    for (const std::function<void()>& task : tasks) task();
+    tasks.clear();
+    scheduler_->DropCancelled();
+    const bool planned = scheduler_->Plan(device_->next_plan());
+    if (planned) device_->Launch();
+    host_seconds_ += NowSeconds() - begin;
+    if (device_->in_flight() >= depth || (!planned && device_->in_flight() > 0)) ReadOldest();
+    PublishStatistics();
+  }
+}
+
+void EngineCore::ReadOldest() {
+  const StepResult& result = device_->WaitOldest();
+  const double begin = NowSeconds();
+  scheduler_->Apply(result);
+  ++steps_;
+  device_seconds_ += result.seconds;
+  rows_.encoder += result.rows.encoder;
+  rows_.decoder += result.rows.decoder;
+  rows_.logits += result.rows.logits;
+  rows_.drafts += result.rows.drafts;
+  host_seconds_ += NowSeconds() - begin;
+}
+
+void EngineCore::Learn(std::span<const float> confidence, const SlotResult& slot) {
+  if (slot.drafted == 0) {
+    speculation_->RecordPlain();
+    return;
+  }
+  if (confidence.empty()) return;
+  Survival(confidence, calibration_, survival_);
+  speculation_->RecordDrafted(survival_, slot.verified, slot.accepted);
+  observations_->Add({confidence, slot.verified, slot.accepted});
+  if (calibrated_ || observations_->size() < kFirstCalibration) return;
+  calibrated_ = true;
+  Result<Calibration> fitted = FitCalibration();
+  if (!fitted.ok()) return;
+  calibration_ = *fitted;
+  // A model in a folder that cannot be written is calibrated again in the next run.
+  (void)SaveCalibration(files_.checkpoint->directory(), calibration_);
+  device_->Post([this, calibration = calibration_] { executor_->SetCalibration(calibration); });
+}
+
+Result<Calibration> EngineCore::FitCalibration() const {
+  return deepinfer::FitCalibration(*observations_, fingerprint_);
+}
+
+void EngineCore::PublishStatistics() {
+  EngineStatistics statistics;
+  const SchedulerCounts counts = scheduler_->counts();
+  statistics.running = counts.running;
+  statistics.waiting = counts.waiting;
+  statistics.steps = steps_;
+  statistics.finished = counts.finished;
+  statistics.cancelled = counts.cancelled;
+  statistics.preemptions = counts.preemptions;
+  statistics.prompt_tokens = counts.prompt_tokens;
+  statistics.cached_tokens = counts.cached_tokens;
+  statistics.replayed_tokens = counts.replayed_tokens;
+  statistics.generated_tokens = counts.generated_tokens;
+  statistics.encoder_rows = rows_.encoder;
+  statistics.decoder_rows = rows_.decoder;
+  statistics.logits_rows = rows_.logits;
+  statistics.draft_rows = rows_.drafts;
+  statistics.kv_blocks = kv_->blocks().block_count();
+  statistics.kv_blocks_free = kv_->blocks().free_count();
+  statistics.kv_blocks_cached = kv_->tree().evictable_blocks();
+  statistics.snapshots = kv_->snapshots().block_count();
+  statistics.snapshots_free = kv_->snapshots().free_count();
+  statistics.device_seconds = device_seconds_;
+  statistics.host_seconds = host_seconds_;
+  statistics.drafts.steps = speculation_->drafted_steps() + speculation_->plain_steps();
+  statistics.drafts.drafted = speculation_->drafted_tokens();
+  statistics.drafts.verified = speculation_->verified_tokens();
+  statistics.drafts.accepted = speculation_->accepted_tokens();
+  const std::lock_guard lock(statistics_mutex_);
+  statistics_ = std::move(statistics);
+}
+
+EngineStatistics EngineCore::statistics() const {
+  const std::lock_guard lock(statistics_mutex_);
+  return statistics_;
+}
+
+void EngineCore::RunOnEngineThread(std::function<void()> task) {
+  std::mutex mutex;
+  std::condition_variable done;
+  bool finished = false;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->tasks.push_back([&] {
+      task();
+      const std::lock_guard done_lock(mutex);
+      finished = true;
+      done.notify_all();
+    });
+  }
+  inbox_->changed.notify_all();
+  std::unique_lock lock(mutex);
+  done.wait(lock, [&] { return finished; });
+}
+
+void EngineCore::ClearPrefixCache() {
+  RunOnEngineThread([this] {
+    kv_->Clear();
+    PublishStatistics();
+  });
+}
+
+void EngineCore::WaitIdle() {
+  std::unique_lock lock(inbox_->mutex);
+  inbox_->changed.wait(lock, [this] { return inbox_->idle; });
+}
+
+Status EngineCore::Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const {
+  return special ? files_.tokenizer->EncodeWithSpecial(text, ids) : files_.tokenizer->Encode(text, ids);
+}
+
+std::string EngineCore::Detokenize(std::span<const int32_t> ids) const { return files_.tokenizer->Decode(ids, false); }
+
+std::vector<PlannedMemory> EngineCore::memory_plan() const {
+  const EngineOptions& chosen = plan_.options;
+  return {
+      {"workspace", fmt::format("activations and scratch of a step of {} rows", model_->options().max_rows_per_step),
+       model_->workspace_bytes()},
+      {"sequences", fmt::format("window rings, draft rings and tails of {} sequences", chosen.max_num_seqs),
+       pieces_.bytes()},
+      {"kv_pool", fmt::format("KV pool: {} blocks of {} tokens", plan_.kv.blocks, kKvBlockTokens),
+       kv_->blocks().bytes()},
+      {"snapshots", fmt::format("ring snapshots: {} of {}", plan_.kv.snapshots, HumanBytes(plan_.kv.snapshot_bytes)),
+       kv_->snapshots().bytes()},
+      {"prefix_tree", "prefix tree", kv_->tree().bytes()},
+      {"tables", "page tables, token ids and sampling rules", executor_->bytes()},
+      {"token_map", "Engram token map", std::ssize(files_.token_map) * static_cast<int64_t>(sizeof(int32_t))},
+  };
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,96 @@
+// EngineCore: the Engine on files that are already open. Tests use it directly; Engine::Open adds the folder.
+//
+// Threads: callers submit; the engine thread owns scheduler and cache; the device thread runs steps; the Ops spread
+// them over their pool. Submissions and cancellations arrive through one inbox, tokens leave through the streams.
+// Thread-safety: as Engine. Ownership: as Engine.
+#ifndef DEEPINFER_ENGINE_ENGINE_CORE_H_
+#define DEEPINFER_ENGINE_ENGINE_CORE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "deepinfer/engine.h"
+#include "engine/calibration.h"
+#include "engine/device_thread.h"
+#include "engine/engine_plan.h"
+#include "engine/model_files.h"
+#include "engine/scheduler.h"
+
+namespace deepinfer {
+
+class EngineCore final : public Engine {
+ public:
+  static Result<std::unique_ptr<EngineCore>> Create(ModelFiles files, const EngineOptions& options);
+  ~EngineCore() override;
+
+  const EngineOptions& options() const override { return plan_.options; }
+  Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) override;
+  Status Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const override;
+  std::string Detokenize(std::span<const int32_t> ids) const override;
+  int32_t bos_token_id() const override { return static_cast<int32_t>(files_.checkpoint->config().bos_token_id); }
+  std::vector<PlannedMemory> memory_plan() const override;
+  EngineStatistics statistics() const override;
+  void ClearPrefixCache() override;
+  void WaitIdle() override;
+
+  const ModelFiles& files() const { return files_; }
+  const StepProfile& profile() const { return profile_; }
+
+  /// What DSpark has been asked to learn from: blocks of drafts and their fate.
+  Result<Calibration> FitCalibration() const;
+  const std::string& fingerprint() const { return fingerprint_; }
+
+ private:
+  struct Inbox;
+  class Stream;
+
+  EngineCore(ModelFiles files, EnginePlan plan);
+
+  Status Build();
+  Status CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const;
+  Status TokenizeBadWords(SamplingParams* sampling) const;
+  void Loop();
+  void TakeInbox(std::vector<std::shared_ptr<Request>>* submitted, std::vector<std::function<void()>>* tasks);
+  void ReadOldest();
+  void Learn(std::span<const float> confidence, const SlotResult& slot);
+  void PublishStatistics();
+  void RunOnEngineThread(std::function<void()> task);
+
+  ModelFiles files_;
+  EnginePlan plan_;
+  std::string fingerprint_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Model> model_;
+  AlignedBuffer<uint8_t> pieces_;
+  StepProfile profile_;
+  std::unique_ptr<KvManager> kv_;
+  std::unique_ptr<StepExecutor> executor_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<DeviceThread> device_;
+  Calibration calibration_;
+  bool calibrated_ = false;
+  std::atomic<uint64_t> arrivals_{0};
+
+  // The engine thread's.
+  std::unique_ptr<DraftObservations> observations_;
+  std::unique_ptr<SpeculationStatistics> speculation_;
+  std::vector<float> survival_;
+  RowCounts rows_;
+  int64_t steps_ = 0;
+  double device_seconds_ = 0;
+  double host_seconds_ = 0;
+
+  std::shared_ptr<Inbox> inbox_;
+  mutable std::mutex statistics_mutex_;
+  EngineStatistics statistics_;
+  std::thread thread_;
+};
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_ENGINE_ENGINE_CORE_H_

@@ -1,0 +1,68 @@
+#include "engine/stream_state.h"
+
+namespace deepinfer {
+
+StreamState::StreamState(int choices) : read_(static_cast<size_t>(choices)), unfinished_(choices) {
+  generation_.choices.resize(static_cast<size_t>(choices));
+}
+
+void StreamState::Append(int choice, const News& news) {
+  const std::lock_guard lock(mutex_);
+  Choice& to = generation_.choices[static_cast<size_t>(choice)];
+  to.ids.insert(to.ids.end(), news.ids.begin(), news.ids.end());
+  to.logprobs.insert(to.logprobs.end(), news.logprobs.begin(), news.logprobs.end());
+  to.reasoning += news.reasoning;
+  to.content += news.content;
+  read_[static_cast<size_t>(choice)].dirty = true;
+  news_.notify_all();
+}
+
+void StreamState::Finish(int choice, FinishReason reason, const std::string& stop_sequence, int32_t stop_token_id,
+                         const Status& status) {
+  const std::lock_guard lock(mutex_);
+  Choice& to = generation_.choices[static_cast<size_t>(choice)];
+  if (to.finished) return;
+  to.finished = true;
+  to.finish_reason = reason;
+  to.stop_sequence = stop_sequence;
+  to.stop_token_id = stop_token_id;
+  to.status = status;
+  --unfinished_;
+  read_[static_cast<size_t>(choice)].dirty = true;
+  news_.notify_all();
+}
+
+void StreamState::Update(const std::function<void(Generation*)>& change) {
+  const std::lock_guard lock(mutex_);
+  change(&generation_);
+}
+
+bool StreamState::Next(GenerationDelta* delta) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    for (size_t i = 0; i < read_.size(); ++i) {
+      Position& at = read_[i];
+      if (!at.dirty) continue;
+      const Choice& choice = generation_.choices[i];
+      delta->index = static_cast<int>(i);
+      delta->reasoning = choice.reasoning.substr(at.reasoning);
+      delta->content = choice.content.substr(at.content);
+      delta->ids.assign(choice.ids.begin() + static_cast<std::ptrdiff_t>(at.ids), choice.ids.end());
+      delta->logprobs.assign(choice.logprobs.begin() + static_cast<std::ptrdiff_t>(at.logprobs), choice.logprobs.end());
+      delta->finished = choice.finished;
+      at = {choice.reasoning.size(), choice.content.size(), choice.ids.size(),
+            choice.logprobs.size(),  choice.finished,       false};
+      return true;
+    }
+    if (unfinished_ == 0) return false;
+    news_.wait(lock);
+  }
+}
+
+const Generation& StreamState::Wait() {
+  std::unique_lock lock(mutex_);
+  news_.wait(lock, [this] { return unfinished_ == 0; });
+  return generation_;
+}
+
+}  // namespace deepinfer

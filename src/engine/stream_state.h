@@ -1,0 +1,62 @@
+// StreamState: what the engine thread writes of a request and a GenerationStream reads.
+//
+// Thread-safety: all members from any thread. Ownership: shared by the engine and the stream.
+#ifndef DEEPINFER_ENGINE_STREAM_STATE_H_
+#define DEEPINFER_ENGINE_STREAM_STATE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "deepinfer/generation.h"
+
+namespace deepinfer {
+
+class StreamState {
+ public:
+  explicit StreamState(int choices);
+
+  /// What a step added to a choice.
+  struct News {
+    std::span<const int32_t> ids;
+    std::span<const PositionLogprobs> logprobs;
+    std::string reasoning;
+    std::string content;
+  };
+  void Append(int choice, const News& news);
+  void Finish(int choice, FinishReason reason, const std::string& stop_sequence, int32_t stop_token_id,
+              const Status& status);
+  /// Changes the figures of the request under the lock.
+  void Update(const std::function<void(Generation*)>& change);
+
+  // The reader.
+  bool Next(GenerationDelta* delta);
+  const Generation& Wait();
+
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Position {  // of the reader in a choice
+    size_t reasoning = 0;
+    size_t content = 0;
+    size_t ids = 0;
+    size_t logprobs = 0;
+    bool finished = false;
+    bool dirty = false;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable news_;
+  Generation generation_;
+  std::vector<Position> read_;
+  int unfinished_ = 0;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_ENGINE_STREAM_STATE_H_
