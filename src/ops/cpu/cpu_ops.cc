@@ -6,7 +6,6 @@
 #include "ops/cpu/rope.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/streams.h"
-#include "ops/reference/sampling.h"
 
 namespace deepinfer {
 namespace {
@@ -28,11 +27,12 @@ Status CpuOps::Reserve(const ScratchLimits& limits) {
   DEEPINFER_RETURN_IF_ERROR(experts_.Reserve(limits, pool_.workers()));
   DEEPINFER_RETURN_IF_ERROR(attention_.Reserve(limits, pool_.workers()));
   DEEPINFER_RETURN_IF_ERROR(index_.Reserve(limits, pool_.workers()));
+  DEEPINFER_RETURN_IF_ERROR(sampling_.Reserve(limits, pool_.workers()));
   return route_.Reserve(limits);
 }
 
 int64_t CpuOps::scratch_bytes() const {
-  return linear_.bytes() + experts_.bytes() + attention_.bytes() + index_.bytes() + route_.bytes();
+  return linear_.bytes() + experts_.bytes() + attention_.bytes() + index_.bytes() + route_.bytes() + sampling_.bytes();
 }
 
 void CpuOps::Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) {
@@ -125,11 +125,11 @@ void CpuOps::EngramInject(ConstFloatView kv, const WeightVector& q_weight, const
 }
 
 void CpuOps::ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules, std::span<TokenChoice> choices) {
-  reference::ChooseTokens(logits, rules, choices);
+  cpu::ChooseTokens(pool_, sampling_, logits, rules, choices);
 }
 
 void CpuOps::AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) {
-  reference::AcceptDrafts(checks, verdicts);
+  cpu::AcceptDrafts(pool_, sampling_, checks, verdicts);
 }
 
 std::unique_ptr<Ops> MakeCpuOps(int threads) { return std::make_unique<CpuOps>(threads); }

@@ -1,5 +1,6 @@
 // CpuOps: the Ops of this machine's CPU. Kernels live in one file pair per family (linear, experts, rows, streams,
-// rope, pack, attention, index, engram, route); this class owns the thread pool and their scratch and forwards to them.
+// rope, pack, attention, index, engram, route, sampling); this class owns the thread pool and their scratch and
+// forwards to them.
 //
 // Thread-safety: as Ops: one driving thread. Ownership: owns the pool and all scratch.
 #ifndef DEEPINFER_OPS_CPU_CPU_OPS_H_
@@ -13,6 +14,7 @@
 #include "ops/cpu/index.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/route.h"
+#include "ops/cpu/sampling.h"
 #include "ops/ops.h"
 
 namespace deepinfer {
@@ -68,6 +70,7 @@ class CpuOps final : public Ops {
   cpu::AttentionScratch attention_;
   cpu::IndexScratch index_;
   cpu::RouteScratch route_;
+  cpu::SamplingScratch sampling_;
 };
 
 }  // namespace deepinfer

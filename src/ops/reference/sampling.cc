@@ -194,7 +194,7 @@ void ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules, std::
     choice = {.top = choice.top};
     if (rule.known_id < 0) {
       choice.id = Draw(row, rule);
-    } else if (AreNumbers(row)) {
+    } else if (ChangedRow(row, {}).likeliest >= 0) {
       choice.id = rule.known_id;
     }
     if (choice.id >= 0 && rule.top_logprobs >= 0) AddLogprobs(row, rule, choice);
