@@ -102,8 +102,7 @@ std::vector<int64_t> SnapshotBoundaries(const ReplaySettings& settings, const Re
            HasSnapshot(path, position, settings.block_tokens);
   });
   std::ranges::sort(boundaries);
-  const auto repeated = std::ranges::unique(boundaries);
-  boundaries.erase(repeated.begin(), repeated.end());
+  boundaries.erase(std::unique(boundaries.begin(), boundaries.end()), boundaries.end());
   return boundaries;
 }
 

@@ -31,6 +31,7 @@ class ColdRun {
   ColdRun(const ReplaySettings& settings, const Request& request)
       : rows_((request.ids.size() + kToyBlock - 1) / kToyBlock) {
     std::vector<ToyBlock*> blocks;
+    blocks.reserve(rows_.size());
     for (ToyBlock& block : rows_) blocks.push_back(&block);
     run_.emplace(settings, PlanReplay(settings, {}, request.known, request.prompt), request.ids, blocks);
     run_->Compute([](int64_t) {});
@@ -69,6 +70,7 @@ class CachedRuns {
       if (block < hits) blocks_->AddReference(held.back());
     }
     std::vector<ToyBlock*> rows;
+    rows.reserve(held.size());
     for (const int32_t block : held) rows.push_back(reinterpret_cast<ToyBlock*>(blocks_->data(block)));
 
     ToyRun run(settings_, plan, request.ids, rows);
@@ -237,6 +239,7 @@ std::vector<uint64_t> Outputs(const ReplaySettings& settings, const ReplayPlan& 
   std::vector<ToyBlock> rows;
   for (size_t block = 0; block < request.ids.size() / kToyBlock; ++block) rows.push_back(cold.rows(block));
   std::vector<ToyBlock*> blocks;
+  blocks.reserve(rows.size());
   for (ToyBlock& block : rows) blocks.push_back(&block);
   ToyRun run(settings, plan, request.ids, blocks);
   run.Compute([](int64_t) {});
