@@ -1,9 +1,11 @@
 #include "ops/cpu/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "ops/cpu/sampling_kernels.h"
 #include "ops/sampling_order.h"
@@ -14,27 +16,51 @@ namespace {
 // Below this many logits (some ten microseconds), waking the other threads costs more than they save.
 constexpr int64_t kSharedLogits = 1 << 16;
 
+struct RankMemory {
+  uint64_t* keys;   // [V]
+  uint64_t* spare;  // [V]
+};
+
 // One worker's buffers, [V] each.
 struct Buffers {
   float* target_row;
   float* draft_row;
   double* p;
   double* q;
-  uint64_t* keys;
+  RankMemory ranks;  // in the place of p and q
 };
 
 Buffers BuffersOf(const SamplingScratch& scratch, int worker) {
   const int64_t v = scratch.vocabulary;
   float* rows = scratch.rows.data() + worker * 2 * v;
   double* numbers = scratch.numbers.data() + worker * 2 * v;
-  return {rows, rows + v, numbers, numbers + v, reinterpret_cast<uint64_t*>(numbers)};
+  uint64_t* keys = reinterpret_cast<uint64_t*>(numbers);
+  return {rows, rows + v, numbers, numbers + v, {keys, keys + v}};
+}
+
+// Sorts many keys by stable passes over 11 bits each. `spare` is as long.
+void SortMany(std::span<uint64_t> keys, uint64_t* spare) {
+  constexpr size_t kDigits = 1 << 11;
+  uint64_t* from = keys.data();
+  uint64_t* to = spare;
+  for (const int shift : {0, 11, 22, 32, 43, 54}) {  // 22 and 32 overlap: no id needs more than 31 bits
+    std::array<uint32_t, kDigits> places{};
+    const auto digit = [&](uint64_t key) { return key >> shift & (kDigits - 1); };
+    for (size_t i = 0; i < keys.size(); ++i) ++places[digit(from[i])];
+    if (places[digit(from[0])] == keys.size()) continue;
+    uint32_t place = 0;
+    for (uint32_t& each : places) each = std::exchange(place, place + each);
+    for (size_t i = 0; i < keys.size(); ++i) to[places[digit(from[i])]++] = from[i];
+    std::swap(from, to);
+  }
+  if (from != keys.data()) std::copy_n(from, keys.size(), keys.data());
 }
 
 // The ids of a row by rank, found as far as they are asked for.
 class RankedIds {
  public:
-  RankedIds(const SamplingKernels& kernels, const float* logits, int64_t vocabulary, float largest, uint64_t* keys)
-      : kernels_(kernels), logits_(logits), vocabulary_(vocabulary), largest_(largest), keys_(keys) {}
+  RankedIds(const SamplingKernels& kernels, const RowLaw& law, const RankMemory& memory)
+      : kernels_(kernels), law_(law), keys_(memory.keys), spare_(memory.spare) {}
 
   /// Whether there is a rank `index` that is not barred; key(0..index) may then be read.
   bool Has(int64_t index) {
@@ -43,10 +69,7 @@ class RankedIds {
         if (low_ == std::numeric_limits<float>::lowest()) return false;
         CollectBand();
       }
-      const int64_t more = std::min(collected_, std::max({index + 1, kFirstPiece, 4 * sorted_}));
-      if (more < collected_) std::nth_element(keys_ + sorted_, keys_ + more - 1, keys_ + collected_);
-      std::sort(keys_ + sorted_, keys_ + more);
-      sorted_ = more;
+      SortMore(index + 1);
     }
     return true;
   }
@@ -54,22 +77,35 @@ class RankedIds {
 
  private:
   static constexpr int64_t kFirstPiece = 64;
+  static constexpr int64_t kManyKeys = 2048;
 
-  // The first band holds what is within e^2 of the most likely id; each next one is twice as deep.
+  // Ever larger pieces of a band, until they are so large that the rest may as well be sorted.
+  void SortMore(int64_t wanted) {
+    int64_t more = std::min(collected_, std::max({wanted, kFirstPiece, 4 * sorted_}));
+    if (more - sorted_ >= kManyKeys) {
+      more = collected_;
+      SortMany({keys_ + sorted_, static_cast<size_t>(more - sorted_)}, spare_);
+    } else {
+      if (more < collected_) std::nth_element(keys_ + sorted_, keys_ + more - 1, keys_ + collected_);
+      std::sort(keys_ + sorted_, keys_ + more);
+    }
+    sorted_ = more;
+  }
+
+  // The first band holds what is within e^2 of the most likely id; each next one reaches half as deep again.
   void CollectBand() {
     const float high = low_;
     while (low_ == high) {
-      low_ = std::max(largest_ - depth_, std::numeric_limits<float>::lowest());
-      depth_ *= 2;
+      low_ = std::max(law_.largest - depth_, std::numeric_limits<float>::lowest());
+      depth_ *= 1.5f;
     }
-    collected_ += kernels_.collect_band(logits_, vocabulary_, low_, high, keys_ + collected_);
+    collected_ += kernels_.collect_band(law_.logits, law_.vocabulary, low_, high, keys_ + collected_);
   }
 
   const SamplingKernels& kernels_;
-  const float* logits_;
-  int64_t vocabulary_;
-  float largest_;
-  uint64_t* keys_;  // [V]
+  const RowLaw& law_;
+  uint64_t* keys_;   // [V]
+  uint64_t* spare_;  // [V]
   float depth_ = 2;
   float low_ = std::numeric_limits<float>::infinity();  // everything from here up is collected
   int64_t collected_ = 0;                               // keys
@@ -92,8 +128,8 @@ float LeastLogit(const RowLaw& law, double min_p) {
 }
 
 // Step 5 of ops/sampling.h: narrows law.cut.
-void Filter(const SamplingKernels& kernels, const TokenRule& rule, uint64_t* keys, RowLaw& law) {
-  RankedIds ranks(kernels, law.logits, law.vocabulary, law.largest, keys);
+void Filter(const SamplingKernels& kernels, const TokenRule& rule, const RankMemory& memory, RowLaw& law) {
+  RankedIds ranks(kernels, law, memory);
   const auto cut_after = [&](int64_t index) { law.cut = {LogitOfKey(ranks.key(index)), IdOfKey(ranks.key(index))}; };
   const bool top_k = rule.top_k > 0 && rule.top_k < law.vocabulary;
   if (top_k && ranks.Has(rule.top_k - 1)) cut_after(rule.top_k - 1);
@@ -129,9 +165,9 @@ ChangedRow Change(const SamplingKernels& kernels, const float* logits, int64_t v
 }
 
 RowLaw LawOf(const SamplingKernels& kernels, const ChangedRow& row, int64_t vocabulary, const TokenRule& rule,
-             uint64_t* keys) {
+             const RankMemory& memory) {
   RowLaw law{row.logits, vocabulary, row.logits[row.likeliest], rule.temperature, {}};
-  Filter(kernels, rule, keys, law);
+  Filter(kernels, rule, memory, law);
   return law;
 }
 
@@ -139,18 +175,19 @@ int32_t Draw(const SamplingKernels& kernels, const float* logits, int64_t vocabu
              const Buffers& buffers) {
   const ChangedRow row = Change(kernels, logits, vocabulary, rule, buffers.target_row);
   if (row.likeliest < 0 || rule.temperature == 0) return row.likeliest;
-  return kernels.draw(LawOf(kernels, row, vocabulary, rule, buffers.keys), row.likeliest, rule);
+  return kernels.draw(LawOf(kernels, row, vocabulary, rule, buffers.ranks), row.likeliest, rule);
 }
 
 // `likeliest`: of the row as the model gave it.
 void AddLogprobs(const SamplingKernels& kernels, const float* logits, int64_t vocabulary, int32_t likeliest,
-                 const TokenRule& rule, uint64_t* keys, TokenChoice& choice) {
+                 const TokenRule& rule, const RankMemory& memory, TokenChoice& choice) {
   const float largest = logits[likeliest];
-  const double log_total = std::log(kernels.sum_weights({logits, vocabulary, largest, 1, {}})) + largest;
+  const RowLaw law{logits, vocabulary, largest, 1, {}};
+  const double log_total = std::log(kernels.sum_weights(law)) + largest;
   choice.logprob = logits[choice.id] - log_total;
   const int64_t count = std::min<int64_t>(rule.top_logprobs, vocabulary);
   choice.top_count = static_cast<int32_t>(count);
-  RankedIds ranks(kernels, logits, vocabulary, largest, keys);
+  RankedIds ranks(kernels, law, memory);
   int64_t i = 0;
   for (; i < count && ranks.Has(i); ++i) {
     const int32_t id = IdOfKey(ranks.key(i));
@@ -176,7 +213,7 @@ void Choose(const SamplingKernels& kernels, const float* logits, int64_t vocabul
   const int32_t likeliest = kernels.likeliest(logits, vocabulary);
   if (likeliest < 0) return;
   choice.id = id;
-  if (rule.top_logprobs >= 0) AddLogprobs(kernels, logits, vocabulary, likeliest, rule, buffers.keys, choice);
+  if (rule.top_logprobs >= 0) AddLogprobs(kernels, logits, vocabulary, likeliest, rule, buffers.ranks, choice);
 }
 
 // p or q of a draft.
@@ -205,11 +242,11 @@ class DraftLaw {
 
 // The law that ops/sampling.h gives to a row; `broken` when there is none.
 DraftLaw MakeDraftLaw(const SamplingKernels& kernels, const float* logits, int64_t vocabulary, const TokenRule& rule,
-                      float* changed, uint64_t* keys, bool& broken) {
+                      float* changed, const RankMemory& memory, bool& broken) {
   const ChangedRow row = Change(kernels, logits, vocabulary, rule, changed);
   broken = row.likeliest < 0;
   if (broken || rule.temperature == 0) return DraftLaw(std::max(row.likeliest, 0));
-  return {kernels, LawOf(kernels, row, vocabulary, rule, keys)};
+  return {kernels, LawOf(kernels, row, vocabulary, rule, memory)};
 }
 
 // Draws from max(p - q, 0); -1 when there is nothing. p and q are overwritten.
@@ -239,12 +276,13 @@ DraftVerdict Check(const SamplingKernels& kernels, const DraftCheck& check, cons
     const TokenRule& rule = check.target_rules[k];
     const TokenRule& draft_rule = check.draft_rules[k];
     bool broken = false;
-    const DraftLaw p = MakeDraftLaw(kernels, target_logits, vocabulary, rule, buffers.target_row, buffers.keys, broken);
+    const DraftLaw p =
+        MakeDraftLaw(kernels, target_logits, vocabulary, rule, buffers.target_row, buffers.ranks, broken);
     if (broken) return verdict;
     const DraftLaw q = draft_rule.temperature == 0
                            ? DraftLaw(draft)
                            : MakeDraftLaw(kernels, check.draft_logits.row(verdict.accepted), vocabulary, draft_rule,
-                                          buffers.draft_row, buffers.keys, broken);
+                                          buffers.draft_row, buffers.ranks, broken);
     if (broken) return verdict;
     const double u = OpenUnit(CounterBits(rule.seed, static_cast<uint64_t>(rule.position), 0, RandomPurpose::kAccept));
     const double stands = p.ProbabilityOf(draft);

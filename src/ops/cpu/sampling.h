@@ -19,7 +19,7 @@ struct SamplingScratch {
 
   int64_t vocabulary = 0;         // V, rounded up to whole cache lines
   AlignedBuffer<float> rows;      // [workers, 2, V]: changed logits of a target row and of a draft row
-  AlignedBuffer<double> numbers;  // [workers, 2, V]: probabilities p and q; rank keys in the place of p
+  AlignedBuffer<double> numbers;  // [workers, 2, V]: probabilities p and q; rank keys in their place
 };
 
 void ChooseTokens(ThreadPool& pool, SamplingScratch& scratch, ConstFloatView logits, std::span<const TokenRule> rules,

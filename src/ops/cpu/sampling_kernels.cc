@@ -136,6 +136,7 @@ HWY_INLINE void ForWeights(const RowLaw& law, const Body& body) {
   const hn::RebindToSigned<decltype(df)> di;
   const auto value = hn::Set(df, law.cut.value);
   const auto last = hn::Set(di, law.cut.id);
+  const auto from_zero = hn::Iota(di, 0);  // built in memory: not for loops
   const auto largest = hn::Set(d, static_cast<double>(law.largest));
   const auto temperature = hn::Set(d, law.temperature);
   const bool divide = law.temperature != 1;
@@ -148,7 +149,7 @@ HWY_INLINE void ForWeights(const RowLaw& law, const Body& body) {
     if (hn::AllFalse(whole, any)) return;
     for (int64_t lane = 0; lane < sampling::kWeightLanes; lane += kDoubles) {
       const auto z = hn::LoadU(df, run + lane);
-      const auto ids = hn::Iota(di, static_cast<int32_t>(id + lane));
+      const auto ids = hn::Add(hn::Set(di, static_cast<int32_t>(id + lane)), from_zero);
       const auto tied = hn::AndNot(hn::RebindMask(df, hn::Gt(ids, last)), hn::Eq(z, value));
       const auto kept = hn::IfThenElse(hn::Or(hn::Gt(z, value), tied), z, hn::Set(df, -kInfinity));
       auto score = hn::Sub(hn::PromoteTo(d, kept), largest);
@@ -238,13 +239,14 @@ class NoiseBounds {
     position_low_ = hn::Set(ProductTag(), position & 0xffffffff);
     position_high_ = hn::Set(ProductTag(), position >> 32);
     purpose_ = hn::Set(ProductTag(), static_cast<uint32_t>(rule.purpose));
+    from_zero_ = hn::Iota(ProductTag(), 0);
   }
 
   /// Those of ids first, first + 1, ...; `first` is even.
   HWY_INLINE hn::Vec<BoundTag> Of(int64_t first) const {
     const ProductTag d;
     // Words sit in the lower halves of 64-bit lanes; the upper halves are whatever came up and are never read.
-    auto c0 = hn::Iota(d, static_cast<uint64_t>(first / 2));
+    auto c0 = hn::Add(hn::Set(d, static_cast<uint64_t>(first / 2)), from_zero_);
     auto c1 = position_low_;
     auto c2 = position_high_;
     auto c3 = purpose_;
@@ -277,6 +279,7 @@ class NoiseBounds {
   Product position_low_;
   Product position_high_;
   Product purpose_;
+  Product from_zero_;
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR
