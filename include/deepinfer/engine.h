@@ -102,6 +102,9 @@ class GenerationStream {
   /// Waits for news of any choice; false when all choices have finished and everything was read.
   virtual bool Next(GenerationDelta* delta) = 0;
 
+  /// As Next, but waits so long at most: true with `*timed_out` set and `delta` untouched when there was no news.
+  virtual bool NextFor(GenerationDelta* delta, int milliseconds, bool* timed_out) = 0;
+
   /// Ends the request within a step; what was generated stays readable.
   virtual void Cancel() = 0;
 

@@ -1,9 +1,7 @@
 // bench: tokens per second of prefill and decode beside the limits of this machine, measured in the same run.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <charconv>
-#include <chrono>
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -11,12 +9,12 @@
 #include "app/command.h"
 #include "app/flags.h"
 #include "app/interrupt.h"
-#include "base/machine.h"
-#include "app/memory_plan.h"
 #include "app/model_session.h"
+#include "app/synthetic_flags.h"
 #include "app/terminal.h"
+#include "base/clock.h"
+#include "base/machine.h"
 #include "checkpoint/parameter_summary.h"
-#include "checkpoint/synthetic.h"
 #include "model/step_cost.h"
 #include "ops/cpu/machine_limits.h"
 
@@ -24,8 +22,6 @@ namespace deepinfer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// One line of the table: `prompt` or `generated` tokens after `depth` tokens of context.
 struct BenchCase {
@@ -162,9 +158,9 @@ class BenchRunner {
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<SequenceState> sequence,
                                model_.NewSequence(test.depth + test.tokens));
     DEEPINFER_RETURN_IF_ERROR(Feed(*sequence, test.depth, model_.options().max_rows_per_step));
-    const double start = Now();
+    const double start = NowSeconds();
     DEEPINFER_RETURN_IF_ERROR(Feed(*sequence, test.tokens, test.prefill ? model_.options().max_rows_per_step : 1));
-    return static_cast<double>(test.tokens) / (Now() - start);
+    return static_cast<double>(test.tokens) / (NowSeconds() - start);
   }
 
   Status Feed(SequenceState& sequence, int64_t count, int64_t chunk) {
@@ -190,17 +186,6 @@ class BenchRunner {
   uint64_t next_token_ = 1;
 };
 
-/// A folder that is removed at the end unless it is to be kept.
-struct SyntheticFolder {
-  std::filesystem::path path;
-  bool keep = false;
-
-  ~SyntheticFolder() {
-    std::error_code ignored;
-    if (!path.empty() && !keep) std::filesystem::remove_all(path, ignored);
-  }
-};
-
 class BenchCommand : public Command {
  public:
   std::string_view name() const override { return "bench"; }
@@ -214,16 +199,7 @@ class BenchCommand : public Command {
     flags.add_option("-d,--n-depth", depths_text_, "Tokens of context before each test (default 0)")->type_name("LIST");
     AddIntegerFlag(flags, "-r,--repetitions", &repetitions_, 1, 1000, "Repetitions of each test (default 3)");
     AddChoiceFlag(flags, "-o,--output", &output_, {"md", "csv", "json"}, "Form of the table (default md)");
-    synthetic_flag_ = flags
-                          .add_option("--synthetic", synthetic_,
-                                      "Measure a random checkpoint of these widths: mid (about 4 GB), smoke, or "
-                                      "NAME:key=value,... such as mid:layers=4")
-                          ->type_name("SPEC");
-    flags
-        .add_option(
-            "--synthetic-dir", synthetic_directory_,
-            "With --synthetic: keep the checkpoint in this folder and use it again (default: a temporary folder)")
-        ->type_name("DIR");
+    synthetic_.AddTo(flags);
     model_.AddTo(flags);
   }
 
@@ -231,30 +207,27 @@ class BenchCommand : public Command {
     DEEPINFER_ASSIGN_OR_RETURN(prompts_, ParseLengths("--n-prompt", prompts_text_));
     DEEPINFER_ASSIGN_OR_RETURN(answers_, ParseLengths("--n-gen", answers_text_));
     DEEPINFER_ASSIGN_OR_RETURN(depths_, ParseLengths("--n-depth", depths_text_));
-    if (!synthetic_directory_.empty() && synthetic_flag_->count() == 0) {
-      return Status::InvalidArgument("--synthetic-dir: needs --synthetic SPEC");
-    }
-    if (synthetic_flag_->count() > 0) {
-      if (!model_.directory.empty()) return Status::InvalidArgument("--synthetic and --model exclude each other");
-      DEEPINFER_ASSIGN_OR_RETURN(spec_, ParseSyntheticSpec(synthetic_));
-    }
-    return Status::Ok();
+    return synthetic_.Check(model_.directory);
   }
 
   Result<int> Run() override {
     const Interrupt interrupt;  // Ctrl-C ends the run between two steps, so that a temporary folder is removed
-    SyntheticFolder folder;
-    if (synthetic_flag_->count() > 0) DEEPINFER_RETURN_IF_ERROR(MakeSynthetic(&folder));
+    if (synthetic_.given()) {
+      DEEPINFER_ASSIGN_OR_RETURN(model_.directory, synthetic_.Make());
+    }
     const std::vector<BenchCase> tests = Tests();
     int64_t longest = 16;  // the warm-up needs a few
     for (const BenchCase& test : tests) longest = std::max(longest, test.depth + test.tokens);
-    if (model_.context == 0) model_.context = -1;  // only as long as the tests need
-    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session, OpenSession(longest));
-    DEEPINFER_RETURN_IF_ERROR(CheckMemory(*session));
+    if (model_.context > 0 && longest > model_.context) {
+      return Status::InvalidArgument(
+          fmt::format("--ctx: the longest test needs {} tokens, found {}", longest, model_.context));
+    }
+    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session,
+                               ModelSession::Open(model_, model_.context > 0 ? model_.context : longest));
 
     BenchSetting setting;
-    setting.model = synthetic_flag_->count() > 0 ? synthetic_ : session->directory().filename().string();
-    const ParameterSummary summary = SummariseParameters(session->config());
+    setting.model = synthetic_.given() ? synthetic_.name() : session->checkpoint().directory().filename().string();
+    const ParameterSummary summary = SummariseParameters(session->checkpoint().config());
     setting.parameters = summary.total.parameters;
     setting.bytes = summary.total.bytes;
     setting.threads = session->threads();
@@ -313,58 +286,10 @@ class BenchCommand : public Command {
     return tests;
   }
 
-  Status MakeSynthetic(SyntheticFolder* folder) {
-    if (!synthetic_directory_.empty()) {
-      folder->path = synthetic_directory_;
-      folder->keep = true;
-      model_.directory = synthetic_directory_;
-      std::error_code ignored;
-      if (std::filesystem::exists(folder->path / "config.json", ignored))
-        return CheckKept(folder->path / "config.json");
-    } else {
-      std::error_code error;
-      std::string name = (std::filesystem::temp_directory_path(error) / "deepinfer-XXXXXX").string();
-      if (error || mkdtemp(name.data()) == nullptr) {
-        return Status::Io("no temporary folder for the checkpoint: set $TMPDIR or give --synthetic-dir DIR");
-      }
-      folder->path = name;
-      model_.directory = (folder->path / "checkpoint").string();
-    }
-    DEEPINFER_ASSIGN_OR_RETURN(spec_.tokenizer_directory, FindModel(""));
-    int64_t shown = -1;
-    DEEPINFER_RETURN_IF_ERROR(WriteSyntheticCheckpoint(spec_, model_.directory, 1, [&](int64_t done, int64_t total) {
-      const int64_t percent = total > 0 ? 100 * done / total : 100;
-      if (percent / 10 == shown / 10 && percent != 100) return;
-      shown = percent;
-      fmt::print(stderr, "writing {}: {} of {}\n", model_.directory, HumanBytes(done), HumanBytes(total));
-    }));
-    return Status::Ok();
-  }
-
-  /// A kept checkpoint is used again only for the spec that it was written for.
-  Status CheckKept(const std::filesystem::path& config_file) const {
-    DEEPINFER_ASSIGN_OR_RETURN(const std::string text, ReadInput(config_file.string()));
-    DEEPINFER_ASSIGN_OR_RETURN(const ModelConfig kept, ParseModelConfig(text));
-    if (WriteModelConfig(kept) == WriteModelConfig(spec_.config)) return Status::Ok();
-    return Status::InvalidArgument(
-        fmt::format("--synthetic-dir: {} holds a checkpoint of other widths than {}; give another folder",
-                    synthetic_directory_, synthetic_));
-  }
-
   /// The machine may be shared: limits are measured anew around each test, with the same number of threads.
   static Result<cpu::MachineLimits> MeasureLimits(int threads) {
     ThreadPool pool(threads);
     return cpu::MeasureMachineLimits(pool, 1.0);
-  }
-
-  Result<std::unique_ptr<ModelSession>> OpenSession(int64_t longest) {
-    ModelFlags flags = model_;
-    if (flags.context < 0) flags.context = longest;
-    if (longest > flags.context) {
-      return Status::InvalidArgument(
-          fmt::format("--ctx: the longest test needs {} tokens, found {}", longest, flags.context));
-    }
-    return ModelSession::Open(flags);
   }
 
   ModelFlags model_;
@@ -376,10 +301,7 @@ class BenchCommand : public Command {
   std::vector<int64_t> depths_;
   int64_t repetitions_ = 3;
   std::string output_ = "md";
-  std::string synthetic_;
-  std::string synthetic_directory_;
-  SyntheticSpec spec_;
-  CLI::Option* synthetic_flag_ = nullptr;
+  SyntheticFlags synthetic_;
 };
 
 }  // namespace

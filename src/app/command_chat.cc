@@ -6,14 +6,13 @@
 #include <CLI/CLI.hpp>
 
 #include "app/command.h"
+#include "app/engine_flags.h"
 #include "app/flags.h"
 #include "app/interrupt.h"
 #include "app/line_editor.h"
-#include "app/memory_plan.h"
-#include "app/model_session.h"
+#include "app/read_answers.h"
 #include "app/suggest.h"
 #include "app/terminal.h"
-#include "engine/generator.h"
 #include "text/prompt_renderer.h"
 
 namespace deepinfer {
@@ -27,7 +26,10 @@ constexpr std::string_view kHelp =
 
 class ChatCommand : public Command {
  public:
-  ChatCommand() { sampling_.params.temperature = 0.6; }
+  ChatCommand() {
+    sampling_.params.temperature = 0.6;
+    engine_flags_.options.max_num_seqs = 1;
+  }
 
   std::string_view name() const override { return "chat"; }
   std::string_view summary() const override { return "Talk with the model, or ask it one thing"; }
@@ -57,14 +59,14 @@ class ChatCommand : public Command {
             "implies --think on")
         ->type_name("LEVEL");
     sampling_.AddTo(flags);
-    flags.add_flag("--ignore-eos", sampling_.params.ignore_eos, "Go on after the end-of-sentence token");
     AddChoiceFlag(flags, "--color", &color_, {"auto", "always", "never"},
                   "Dim the reasoning by escape sequences (default auto: on terminals)");
-    model_.AddTo(flags);
+    engine_flags_.AddTo(flags);
   }
 
   Status Check() override {
     DEEPINFER_RETURN_IF_ERROR(sampling_.Check());
+    DEEPINFER_RETURN_IF_ERROR(engine_flags_.Check());
     if (effort_ != 0 && think_flag_->count() > 0 && think_ == "off") {
       return Status::InvalidArgument("--effort: needs --think on, found --think off");
     }
@@ -82,9 +84,7 @@ class ChatCommand : public Command {
     if (!interactive_ && message.empty()) {
       return Status::InvalidArgument("the message is empty: give a text, a pipe with one, or a terminal");
     }
-    DEEPINFER_ASSIGN_OR_RETURN(session_, ModelSession::Open(model_));
-    DEEPINFER_RETURN_IF_ERROR(CheckMemory(*session_));
-    generator_.emplace(session_->model(), session_->tokenizer());
+    DEEPINFER_ASSIGN_OR_RETURN(engine_, engine_flags_.Open());
     style_ = AnswerStyle::Detect(color_ == "always"  ? ColorMode::kAlways
                                  : color_ == "never" ? ColorMode::kNever
                                                      : ColorMode::kAuto);
@@ -110,27 +110,29 @@ class ChatCommand : public Command {
   Result<FinishReason> AnswerLastTurn() {
     DEEPINFER_ASSIGN_OR_RETURN(const Prompt prompt, RenderPrompt(conversation_));
     GenerationRequest request;
-    DEEPINFER_ASSIGN_OR_RETURN(request.prompt, PromptIds(prompt, session_->tokenizer()));
+    const Tokenizer& tokenizer = *engine_->files().tokenizer;
+    DEEPINFER_ASSIGN_OR_RETURN(request.prompt, PromptIds(prompt, tokenizer));
     request.sampling = sampling_.params;
-    request.cancel = &Interrupt::flag();
-    request.end_of_reasoning = session_->tokenizer().IdOfAddedToken(special_token::kEndThink);
+    request.end_of_reasoning = tokenizer.IdOfAddedToken(special_token::kEndThink);
     request.starts_in_reasoning = prompt.start == OutputStart::kThinkLead;
     AnswerPrinter printer(style_);
-    DEEPINFER_ASSIGN_OR_RETURN(const Generation generation,
-                               generator_->Run(request, [&](OutputPart part, std::string_view text) {
-                                 printer.Add(part, text);
-                                 if (!printer.status().ok()) Interrupt::flag() = true;
-                               }));
+    const auto print = [&](const GenerationDelta& delta) {
+      if (!delta.reasoning.empty()) printer.Add(OutputPart::kReasoning, delta.reasoning);
+      if (!delta.content.empty()) printer.Add(OutputPart::kContent, delta.content);
+      return printer.status();
+    };
+    DEEPINFER_ASSIGN_OR_RETURN(const Generation generation, ReadAnswers(*engine_, std::move(request), print));
     DEEPINFER_RETURN_IF_ERROR(printer.Finish());
-    AppendAssistantTurn(generation.content, generation.reasoning, &conversation_);
-    return generation.finish_reason;
+    const Choice& answer = generation.choices[0];
+    AppendAssistantTurn(answer.content, answer.reasoning, &conversation_);
+    return answer.finish_reason;
   }
 
   Result<int> Converse() {
     DEEPINFER_RETURN_IF_ERROR(
         WriteAll(2, fmt::format("{}: {} tokens of context, {} threads. /help lists commands, Ctrl-D leaves.\n",
-                                WithoutControls(session_->directory().filename().string()), session_->context(),
-                                session_->threads())));
+                                WithoutControls(engine_->files().checkpoint->directory().filename().string()),
+                                engine_->options().max_model_len, engine_->options().threads)));
     LineEditor editor(DefaultHistoryFile());
     while (true) {
       std::string message;
@@ -185,7 +187,7 @@ class ChatCommand : public Command {
                        DidYouMean(word, {"/clear", "/exit", "/help", "/quit"}));
   }
 
-  ModelFlags model_;
+  EngineFlags engine_flags_;
   SamplingFlags sampling_;
   std::vector<std::string> words_;
   std::string system_;
@@ -195,8 +197,7 @@ class ChatCommand : public Command {
   std::string color_ = "auto";
   bool interactive_ = false;
 
-  std::unique_ptr<ModelSession> session_;
-  std::optional<Generator> generator_;
+  std::unique_ptr<EngineCore> engine_;
   AnswerStyle style_;
   Conversation conversation_;
 };

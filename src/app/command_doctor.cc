@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "base/machine.h"
+#include "app/engine_flags.h"
 #include "app/memory_plan.h"
-#include "app/model_session.h"
 #include "app/terminal.h"
+#include "base/machine.h"
 
 namespace deepinfer {
 namespace {
@@ -27,13 +27,17 @@ struct ModelVerdict {
 
 class DoctorCommand : public Command {
  public:
+  DoctorCommand() { engine_.options.profile_steps = false; }
+
   std::string_view name() const override { return "doctor"; }
   std::string_view summary() const override { return "Show what this machine offers and what can run on it"; }
 
   void AddFlags(CLI::App& flags) override {
     flags.add_flag("--json", json_, "Print one JSON object");
-    model_.AddTo(flags);
+    engine_.AddTo(flags);
   }
+
+  Status Check() override { return engine_.Check(); }
 
   Result<int> Run() override {
     const Processor processor = FindProcessor();
@@ -44,13 +48,13 @@ class DoctorCommand : public Command {
     // A model that cannot be opened is a finding, not a failure of this command.
     std::string problem;
     std::vector<ModelVerdict> verdicts;
-    const Result<std::unique_ptr<ModelSession>> session = ModelSession::Open(model_);
-    if (session.ok()) {
-      const MemoryPlan plan = PlanMemory(**session);
+    const Result<std::unique_ptr<EngineCore>> engine = engine_.Open();
+    if (engine.ok()) {
+      const MemoryPlan plan = PlanOf(**engine);
       const int64_t bytes = plan.mapped_bytes - plan.engram_table_bytes + plan.allocated_bytes;
-      verdicts.push_back({(*session)->directory().string(), bytes, bytes <= memory.available});
+      verdicts.push_back({(*engine)->files().checkpoint->directory().string(), bytes, bytes <= memory.available});
     } else {
-      problem = session.status().message();
+      problem = engine.status().message();
     }
     verdicts.push_back(
         {"DeepSeek-V4.1-Flash as released", kReleasedResidentBytes, kReleasedResidentBytes <= memory.available});
@@ -116,7 +120,7 @@ class DoctorCommand : public Command {
     return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
 
-  ModelFlags model_;
+  EngineFlags engine_;
   bool json_ = false;
 };
 

@@ -7,12 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/engine_flags.h"
 #include "app/flags.h"
 #include "app/interrupt.h"
-#include "app/memory_plan.h"
-#include "app/model_session.h"
+#include "app/read_answers.h"
 #include "app/terminal.h"
-#include "engine/generator.h"
 #include "text/utf8.h"
 
 namespace deepinfer {
@@ -28,33 +27,66 @@ Json TokenJson(const Tokenizer& tokenizer, const TokenLogprob& token) {
   return {{"id", token.id}, {"token", RepairUtf8(bytes)}, {"logprob", token.logprob}, {"bytes", values}};
 }
 
-Json LogprobsJson(const Tokenizer& tokenizer, const Generation& generation) {
+Json PositionJson(const Tokenizer& tokenizer, const PositionLogprobs& position) {
+  Json entry = TokenJson(tokenizer, position.chosen);
+  entry["top_logprobs"] = Json::array();
+  for (const TokenLogprob& token : position.top) entry["top_logprobs"].push_back(TokenJson(tokenizer, token));
+  return entry;
+}
+
+Json LogprobsJson(const Tokenizer& tokenizer, const std::vector<PositionLogprobs>& positions) {
   Json list = Json::array();
-  for (const PositionLogprobs& position : generation.logprobs) {
-    Json entry = TokenJson(tokenizer, position.chosen);
-    entry["top_logprobs"] = Json::array();
-    for (const TokenLogprob& token : position.top) entry["top_logprobs"].push_back(TokenJson(tokenizer, token));
-    list.push_back(std::move(entry));
-  }
+  for (const PositionLogprobs& position : positions) list.push_back(PositionJson(tokenizer, position));
   return list;
 }
 
-Json GenerationJson(const Tokenizer& tokenizer, const GenerationRequest& request, const Generation& generation) {
-  const int64_t completion_tokens = static_cast<int64_t>(generation.ids.size());
-  Json object = {{"ids", generation.ids}, {"text", generation.content}};
-  object["logprobs"] = LogprobsJson(tokenizer, generation);
-  object["finish_reason"] = FinishReasonName(generation.finish_reason);
-  if (generation.finish_reason == FinishReason::kStopSequence) object["stop_sequence"] = generation.stop_sequence;
-  object["seed"] = request.sampling.seed;
+Json ChoiceJson(const Tokenizer& tokenizer, const Choice& choice) {
+  Json object = {{"ids", choice.ids}, {"text", choice.content}};
+  object["logprobs"] = LogprobsJson(tokenizer, choice.logprobs);
+  object["finish_reason"] = FinishReasonName(choice.finish_reason);
+  if (choice.finish_reason == FinishReason::kStopSequence) object["stop_sequence"] = choice.stop_sequence;
+  if (choice.stop_token_id >= 0) object["stop_token_id"] = choice.stop_token_id;
+  return object;
+}
+
+/// One answer is told at the top, several in `choices`.
+Json GenerationJson(const Tokenizer& tokenizer, const SamplingParams& sampling, bool as_choices,
+                    const Generation& generation) {
+  Json object = Json::object();
+  if (as_choices) {
+    object["choices"] = Json::array();
+    for (size_t i = 0; i < generation.choices.size(); ++i) {
+      Json choice = {{"index", i}, {"seed", SamplingParams::SeedOfChoice(sampling.seed, static_cast<int>(i))}};
+      choice.update(ChoiceJson(tokenizer, generation.choices[i]));
+      object["choices"].push_back(std::move(choice));
+    }
+  } else {
+    object = ChoiceJson(tokenizer, generation.choices.front());
+  }
+  if (sampling.prompt_logprobs >= 0) {
+    // Nothing stands before the first token.
+    object["prompt_logprobs"] = LogprobsJson(tokenizer, generation.prompt_logprobs);
+    object["prompt_logprobs"].insert(object["prompt_logprobs"].begin(), nullptr);
+  }
+  object["seed"] = sampling.seed;
   object["usage"] = {{"prompt_tokens", generation.prompt_tokens},
-                     {"completion_tokens", completion_tokens},
-                     {"total_tokens", generation.prompt_tokens + completion_tokens}};
+                     {"completion_tokens", generation.completion_tokens()},
+                     {"total_tokens", generation.prompt_tokens + generation.completion_tokens()},
+                     {"cached_tokens", generation.cached_tokens}};
+  object["replay"] = ReplayModeName(generation.replay);
+  object["drafts"] = {{"steps", generation.drafts.steps},
+                      {"drafted", generation.drafts.drafted},
+                      {"verified", generation.drafts.verified},
+                      {"accepted", generation.drafts.accepted}};
   return object;
 }
 
 class GenerateCommand : public Command {
  public:
-  GenerateCommand() { sampling_.params.max_tokens = 256; }
+  GenerateCommand() {
+    sampling_.params.max_tokens = 256;
+    engine_.options.max_num_seqs = 1;
+  }
 
   std::string_view name() const override { return "generate"; }
   std::string_view summary() const override { return "Continue a raw prompt, or token ids"; }
@@ -73,17 +105,22 @@ class GenerateCommand : public Command {
     flags.add_flag("--no-bos", no_bos_, "Do not put the begin-of-sentence token before a text");
     flags.add_flag("--special", special_, "Control tokens spelt out in the text, such as <think>, become tokens");
     sampling_.AddTo(flags);
-    flags.add_flag("--ignore-eos", sampling_.params.ignore_eos, "Go on after the end-of-sentence token");
     AddIntegerFlag(flags, "--logprobs", &logprobs_, 0, SamplingParams::kMaxLogprobs,
                    "With --json: beside each token's log probability those of the N most likely ones (default 0)");
+    AddIntegerFlag(flags, "--prompt-logprobs", &sampling_.params.prompt_logprobs, 0, SamplingParams::kMaxLogprobs,
+                   "With --json: log probabilities of the prompt's tokens, and of the N most likely ones");
+    choices_flag_ = AddIntegerFlag(flags, "-n", &sampling_.params.n, 1, SamplingParams::kMaxChoices,
+                                   "With --json: so many answers, as \"choices\"");
     flags.add_flag("--json", json_, "Print one JSON object when done");
-    model_.AddTo(flags);
+    engine_.AddTo(flags);
   }
 
   Status Check() override {
     // The object always has the log probability of each token; only --logprobs N adds alternatives.
-    sampling_.params.logprobs = json_ ? static_cast<int>(std::max<int64_t>(logprobs_, 0)) : -1;
+    sampling_.params.logprobs = json_ ? std::max(logprobs_, 0) : -1;
     DEEPINFER_RETURN_IF_ERROR(sampling_.Check());
+    if (!engine_.has_max_num_seqs()) engine_.options.max_num_seqs = sampling_.params.n;
+    DEEPINFER_RETURN_IF_ERROR(engine_.Check());
     const bool has_ids = prompt_ids_flag_->count() > 0;
     if (!words_.empty() + (prompt_file_flag_->count() > 0) + has_ids > 1) {
       return Status::InvalidArgument("the prompt is given more than once: give a text, --prompt-file or --prompt-ids");
@@ -96,7 +133,11 @@ class GenerateCommand : public Command {
       }
       prompt_file_ = "-";
     }
-    if (logprobs_ >= 0 && !json_) return Status::InvalidArgument("--logprobs: needs --json");
+    if (!json_ && logprobs_ >= 0) return Status::InvalidArgument("--logprobs: needs --json");
+    if (!json_ && sampling_.params.prompt_logprobs >= 0) {
+      return Status::InvalidArgument("--prompt-logprobs: needs --json");
+    }
+    if (!json_ && choices_flag_->count() > 0) return Status::InvalidArgument("-n: needs --json");
     return Status::Ok();
   }
 
@@ -106,41 +147,38 @@ class GenerateCommand : public Command {
       DEEPINFER_ASSIGN_OR_RETURN(text, ReadInput(prompt_file_));
       if (text.ends_with('\n')) text.pop_back();
     }
-    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session, ModelSession::Open(model_));
-    DEEPINFER_RETURN_IF_ERROR(CheckMemory(*session));
+    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
+    const Tokenizer& tokenizer = *engine->files().tokenizer;
     GenerationRequest request;
     request.sampling = sampling_.params;
-    request.cancel = &Interrupt::flag();
     request.prompt = prompt_ids_;
     if (prompt_ids_.empty()) {
-      DEEPINFER_RETURN_IF_ERROR(special_ ? session->tokenizer().EncodeWithSpecial(text, &request.prompt)
-                                         : session->tokenizer().Encode(text, &request.prompt));
-      const int32_t begin = static_cast<int32_t>(session->config().bos_token_id);
+      DEEPINFER_RETURN_IF_ERROR(engine->Tokenize(text, special_, &request.prompt));
+      const int32_t begin = engine->bos_token_id();
       const bool has_begin = !request.prompt.empty() && request.prompt[0] == begin;
       if (!no_bos_ && !has_begin) request.prompt.insert(request.prompt.begin(), begin);
     }
 
-    Generator generator(session->model(), session->tokenizer());
     const AnswerStyle style = AnswerStyle::Detect(ColorMode::kAuto);
-    Status written;
-    const auto print = [&](OutputPart, std::string_view piece) {
-      if (written.ok()) written = WriteAll(1, style.terminal ? WithoutControls(piece) : piece);
-      if (!written.ok()) Interrupt::flag() = true;
+    const auto print = [&](const GenerationDelta& delta) {
+      if (json_) return Status::Ok();
+      return WriteAll(1, style.terminal ? WithoutControls(delta.content) : delta.content);
     };
     const Interrupt interrupt;
-    DEEPINFER_ASSIGN_OR_RETURN(const Generation generation,
-                               json_ ? generator.Run(request) : generator.Run(request, print));
-    DEEPINFER_RETURN_IF_ERROR(written);
+    DEEPINFER_ASSIGN_OR_RETURN(const Generation generation, ReadAnswers(*engine, std::move(request), print));
     if (json_) {
-      DEEPINFER_RETURN_IF_ERROR(WriteAll(1, GenerationJson(session->tokenizer(), request, generation).dump() + "\n"));
-    } else if (!generation.content.ends_with('\n')) {
+      const Json object = GenerationJson(tokenizer, sampling_.params, choices_flag_->count() > 0, generation);
+      DEEPINFER_RETURN_IF_ERROR(WriteAll(1, object.dump() + "\n"));
+    } else if (!generation.choices[0].content.ends_with('\n')) {
       DEEPINFER_RETURN_IF_ERROR(WriteAll(1, "\n"));
     }
-    return generation.finish_reason == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
+    const bool cancelled = std::ranges::any_of(
+        generation.choices, [](const Choice& choice) { return choice.finish_reason == FinishReason::kCancelled; });
+    return cancelled ? kExitInterrupted : kExitOk;
   }
 
  private:
-  ModelFlags model_;
+  EngineFlags engine_;
   SamplingFlags sampling_;
   std::vector<std::string> words_;
   std::string prompt_file_;
@@ -148,7 +186,8 @@ class GenerateCommand : public Command {
   std::vector<int32_t> prompt_ids_;
   CLI::Option* prompt_file_flag_ = nullptr;
   CLI::Option* prompt_ids_flag_ = nullptr;
-  int64_t logprobs_ = -1;
+  CLI::Option* choices_flag_ = nullptr;
+  int logprobs_ = -1;
   bool no_bos_ = false;
   bool special_ = false;
   bool json_ = false;

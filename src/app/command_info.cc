@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "base/machine.h"
+#include "app/engine_flags.h"
 #include "app/memory_plan.h"
-#include "app/model_session.h"
 #include "app/terminal.h"
+#include "base/machine.h"
 #include "checkpoint/parameter_summary.h"
 
 namespace deepinfer {
@@ -49,26 +49,32 @@ std::string ConfigText(const ModelConfig& config) {
 
 class InfoCommand : public Command {
  public:
+  /// Nothing is generated, so no step needs a price.
+  InfoCommand() { engine_.options.profile_steps = false; }
+
   std::string_view name() const override { return "info"; }
   std::string_view summary() const override { return "Show a checkpoint's configuration, sizes and memory plan"; }
 
   void AddFlags(CLI::App& flags) override {
     flags.add_flag("--json", json_, "Print one JSON object");
-    model_.AddTo(flags);
+    engine_.AddTo(flags);
   }
 
+  Status Check() override { return engine_.Check(); }
+
   Result<int> Run() override {
-    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSession> session, ModelSession::Open(model_));
-    const ParameterSummary summary = SummariseParameters(session->config());
-    const MemoryPlan plan = PlanMemory(*session);
-    DEEPINFER_RETURN_IF_ERROR(WriteAll(1, json_ ? JsonText(*session, summary, plan) : Text(*session, summary, plan)));
+    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
+    const ParameterSummary summary = SummariseParameters(engine->files().checkpoint->config());
+    const MemoryPlan plan = PlanOf(*engine);
+    DEEPINFER_RETURN_IF_ERROR(WriteAll(1, json_ ? JsonText(*engine, summary, plan) : Text(*engine, summary, plan)));
     return kExitOk;
   }
 
  private:
-  static std::string Text(const ModelSession& session, const ParameterSummary& summary, const MemoryPlan& plan) {
-    std::string text = fmt::format("{:<22}{}\n", "model", WithoutControls(session.directory().string()));
-    text += ConfigText(session.config());
+  static std::string Text(const EngineCore& engine, const ParameterSummary& summary, const MemoryPlan& plan) {
+    std::string text =
+        fmt::format("{:<22}{}\n", "model", WithoutControls(engine.files().checkpoint->directory().string()));
+    text += ConfigText(engine.files().checkpoint->config());
 
     constexpr std::string_view kRow = "{:<22}{:>9}{:>18}{:>18}{:>12}{:>18}{:>18}\n";
     text += "\n" + fmt::format(kRow, "part", "tensors", "parameters", "bytes", "", "used by a token", "bytes");
@@ -84,19 +90,21 @@ class InfoCommand : public Command {
     row("total", summary.total);
     text += "(of DSpark: used by a block of drafts, and not part of the total of a token)\n";
 
-    constexpr std::string_view kPlanRow = "{:<58}{:>16}{:>12}\n";
-    text += fmt::format("\nmemory plan: one sequence of {} tokens, {} threads\n", session.context(), session.threads());
+    constexpr std::string_view kPlanRow = "{:<62}{:>16}{:>12}\n";
+    const EngineOptions& options = engine.options();
+    text += fmt::format("\nmemory plan: {} sequences at once, of at most {} tokens, {} bytes of KV each; {} threads\n",
+                        options.max_num_seqs, options.max_model_len, plan.kv_bytes_per_token, options.threads);
     const auto plan_row = [&](const std::string& name, int64_t bytes) {
       text += fmt::format(kPlanRow, name, bytes, HumanBytes(bytes));
     };
     plan_row("mapped: the checkpoint, resident as touched", plan.mapped_bytes);
     if (plan.engram_table_bytes > 0) plan_row("  of it Engram tables, read by rows", plan.engram_table_bytes);
-    for (const PlannedAllocation& allocation : plan.allocations) plan_row(allocation.text, allocation.bytes);
+    for (const PlannedMemory& allocation : plan.allocations) plan_row(allocation.text, allocation.bytes);
     plan_row("allocated in all", plan.allocated_bytes);
     return text;
   }
 
-  static std::string JsonText(const ModelSession& session, const ParameterSummary& summary, const MemoryPlan& plan) {
+  static std::string JsonText(const EngineCore& engine, const ParameterSummary& summary, const MemoryPlan& plan) {
     const auto count_json = [](const ParameterCount& count) {
       return Json({{"tensors", count.tensors},
                    {"parameters", count.parameters},
@@ -110,13 +118,15 @@ class InfoCommand : public Command {
       parts[ModelPartName(part)] = count_json(summary.part(part));
     }
     Json allocations = Json::object();
-    for (const PlannedAllocation& allocation : plan.allocations) allocations[allocation.key] = allocation.bytes;
-    const Json object = {{"model", session.directory().string()},
-                         {"config", Json::parse(WriteModelConfig(session.config()))},
+    for (const PlannedMemory& allocation : plan.allocations) allocations[allocation.key] = allocation.bytes;
+    const Checkpoint& checkpoint = *engine.files().checkpoint;
+    const Json object = {{"model", checkpoint.directory().string()},
+                         {"config", Json::parse(WriteModelConfig(checkpoint.config()))},
                          {"parameters", {{"parts", parts}, {"total", count_json(summary.total)}}},
                          {"memory_plan",
-                          {{"context", session.context()},
-                           {"threads", session.threads()},
+                          {{"context", engine.options().max_model_len},
+                           {"threads", engine.options().threads},
+                           {"max_num_seqs", engine.options().max_num_seqs},
                            {"mapped_bytes", plan.mapped_bytes},
                            {"engram_table_bytes", plan.engram_table_bytes},
                            {"kv_bytes_per_token", plan.kv_bytes_per_token},
@@ -125,7 +135,7 @@ class InfoCommand : public Command {
     return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
 
-  ModelFlags model_;
+  EngineFlags engine_;
   bool json_ = false;
 };
 

@@ -6,8 +6,8 @@
 
 #include "api/chat_request.h"
 #include "app/command.h"
+#include "app/find_model.h"
 #include "app/flags.h"
-#include "app/model_session.h"
 #include "app/terminal.h"
 #include "text/prompt_renderer.h"
 
@@ -22,7 +22,7 @@ class RenderCommand : public Command {
   void AddFlags(CLI::App& flags) override {
     flags.add_option("file", file_, "The request as JSON; without it standard input is read")->type_name("FILE");
     flags.add_flag("--ids", ids_, "Print token ids instead of text");
-    model_.AddModelTo(flags);
+    AddModelFlag(flags, &model_);
   }
 
   Status Check() override {
@@ -38,7 +38,7 @@ class RenderCommand : public Command {
     DEEPINFER_ASSIGN_OR_RETURN(const Prompt prompt, RenderPrompt(request.conversation));
     std::string output = prompt.Text();
     if (ids_) {
-      DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(model_.directory));
+      DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(model_));
       DEEPINFER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, PromptIds(prompt, *tokenizer));
       output = fmt::format("{}", fmt::join(ids, " "));
     }
@@ -47,7 +47,7 @@ class RenderCommand : public Command {
   }
 
  private:
-  ModelFlags model_;
+  std::string model_;
   std::string file_;
   bool ids_ = false;
 };

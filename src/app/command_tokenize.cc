@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/find_model.h"
 #include "app/flags.h"
-#include "app/model_session.h"
 #include "app/terminal.h"
 #include "text/utf8.h"
 
@@ -28,7 +28,7 @@ class TokenizeCommand : public Command {
     flags.add_flag("--special", special_, "Control tokens spelt out in the text, such as <think>, become tokens");
     flags.add_flag("--pieces", pieces_, "Print one token a line: its id, a tab, its text as a JSON string");
     flags.add_flag("--json", json_, "Print one JSON object: ids, pieces and their number");
-    model_.AddModelTo(flags);
+    AddModelFlag(flags, &model_);
   }
 
   Status Check() override {
@@ -45,7 +45,7 @@ class TokenizeCommand : public Command {
   }
 
   Result<int> Run() override {
-    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(model_.directory));
+    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(model_));
     if (decode_flag_->count() > 0) {
       for (int32_t id : ids_) {
         if (id >= tokenizer->vocab_size()) {
@@ -82,7 +82,7 @@ class TokenizeCommand : public Command {
     return fmt::format("{}\n", fmt::join(ids_, " "));
   }
 
-  ModelFlags model_;
+  std::string model_;
   std::vector<std::string> words_;
   std::string ids_text_;
   std::vector<int32_t> ids_;

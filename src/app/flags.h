@@ -6,6 +6,7 @@
 #define DEEPINFER_APP_FLAGS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,26 @@ namespace deepinfer {
 
 CLI::Option* AddIntegerFlag(CLI::App& flags, const std::string& name, int64_t* value, int64_t low, int64_t high,
                             const std::string& help);
+CLI::Option* AddIntegerFlag(CLI::App& flags, const std::string& name, int* value, int low, int high,
+                            const std::string& help);
 CLI::Option* AddNumberFlag(CLI::App& flags, const std::string& name, double* value, const std::string& help);
 CLI::Option* AddChoiceFlag(CLI::App& flags, const std::string& name, std::string* value,
                            const std::vector<std::string>& choices, const std::string& help);
+/// A flag that may be given again and again, with one value each time.
+CLI::Option* AddRepeatedFlag(CLI::App& flags, const std::string& name, std::function<void(const std::string& text)> add,
+                             const std::string& help);
+/// Bytes, as ParseMemorySize reads them.
+CLI::Option* AddMemoryFlag(CLI::App& flags, const std::string& name, int64_t* value, const std::string& help);
 
-/// The flags of SamplingParams.
+/// "4096", "512MiB", "1.5G", "2 GB" -> bytes. K, M, G, T and KiB ... TiB count in 1024s, KB ... TB in 1000s; case does
+/// not matter. kInvalidArgument says what was expected.
+Result<int64_t> ParseMemorySize(const std::string& text);
+
+/// An error of SamplingParams, EngineOptions or the engine in the words of the command line: fields become flags, as in
+/// "max_num_seqs: ..." -> "--max-num-seqs: ...".
+Status NameFlags(const Status& status);
+
+/// The flags of SamplingParams that make sense for one answer.
 struct SamplingFlags {
   SamplingParams params;
   bool has_seed = false;
@@ -33,6 +49,10 @@ struct SamplingFlags {
   void AddTo(CLI::App& flags);
   /// Errors name the flag. Without --seed a random one is drawn.
   Status Check();
+
+ private:
+  void AddPenaltiesTo(CLI::App& flags);
+  void AddEndingTo(CLI::App& flags);
 };
 
 /// "1, 2 3" -> ids; an error that begins with `name`.

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "deepinfer/status.h"
-#include "engine/generator.h"
 
 namespace deepinfer {
 
@@ -29,6 +28,8 @@ struct AnswerStyle {
 
   static AnswerStyle Detect(ColorMode mode);
 };
+
+enum class OutputPart { kReasoning, kContent };
 
 /// Shows one answer as it arrives. On a terminal reasoning is dimmed and stands before the answer; otherwise it goes to
 /// standard error, so that standard output holds the answer alone. Blank lines around both parts are left out.

@@ -45,6 +45,9 @@ class EngineCore::Stream final : public GenerationStream {
   ~Stream() override { Cancel(); }
 
   bool Next(GenerationDelta* delta) override { return state_->Next(delta); }
+  bool NextFor(GenerationDelta* delta, int milliseconds, bool* timed_out) override {
+    return state_->NextFor(delta, milliseconds, timed_out);
+  }
   void Cancel() override {
     state_->Cancel();
     inbox_->Wake();

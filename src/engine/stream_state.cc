@@ -1,5 +1,7 @@
 #include "engine/stream_state.h"
 
+#include <chrono>
+
 namespace deepinfer {
 
 StreamState::StreamState(int choices) : read_(static_cast<size_t>(choices)), unfinished_(choices) {
@@ -37,26 +39,44 @@ void StreamState::Update(const std::function<void(Generation*)>& change) {
   change(&generation_);
 }
 
+bool StreamState::TakeNews(GenerationDelta* delta) {
+  for (size_t i = 0; i < read_.size(); ++i) {
+    Position& at = read_[i];
+    if (!at.dirty) continue;
+    const Choice& choice = generation_.choices[i];
+    delta->index = static_cast<int>(i);
+    delta->reasoning = choice.reasoning.substr(at.reasoning);
+    delta->content = choice.content.substr(at.content);
+    delta->ids.assign(choice.ids.begin() + static_cast<std::ptrdiff_t>(at.ids), choice.ids.end());
+    delta->logprobs.assign(choice.logprobs.begin() + static_cast<std::ptrdiff_t>(at.logprobs), choice.logprobs.end());
+    delta->finished = choice.finished;
+    at = {choice.reasoning.size(), choice.content.size(), choice.ids.size(),
+          choice.logprobs.size(),  choice.finished,       false};
+    return true;
+  }
+  return false;
+}
+
 bool StreamState::Next(GenerationDelta* delta) {
   std::unique_lock lock(mutex_);
-  while (true) {
-    for (size_t i = 0; i < read_.size(); ++i) {
-      Position& at = read_[i];
-      if (!at.dirty) continue;
-      const Choice& choice = generation_.choices[i];
-      delta->index = static_cast<int>(i);
-      delta->reasoning = choice.reasoning.substr(at.reasoning);
-      delta->content = choice.content.substr(at.content);
-      delta->ids.assign(choice.ids.begin() + static_cast<std::ptrdiff_t>(at.ids), choice.ids.end());
-      delta->logprobs.assign(choice.logprobs.begin() + static_cast<std::ptrdiff_t>(at.logprobs), choice.logprobs.end());
-      delta->finished = choice.finished;
-      at = {choice.reasoning.size(), choice.content.size(), choice.ids.size(),
-            choice.logprobs.size(),  choice.finished,       false};
-      return true;
-    }
+  while (!TakeNews(delta)) {
     if (unfinished_ == 0) return false;
     news_.wait(lock);
   }
+  return true;
+}
+
+bool StreamState::NextFor(GenerationDelta* delta, int milliseconds, bool* timed_out) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  *timed_out = false;
+  std::unique_lock lock(mutex_);
+  while (!TakeNews(delta)) {
+    if (unfinished_ == 0) return false;
+    if (*timed_out) return true;
+    *timed_out = news_.wait_until(lock, deadline) == std::cv_status::timeout;
+  }
+  *timed_out = false;
+  return true;
 }
 
 const Generation& StreamState::Wait() {

@@ -34,6 +34,7 @@ class StreamState {
 
   // The reader.
   bool Next(GenerationDelta* delta);
+  bool NextFor(GenerationDelta* delta, int milliseconds, bool* timed_out);
   const Generation& Wait();
 
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
@@ -48,6 +49,9 @@ class StreamState {
     bool finished = false;
     bool dirty = false;
   };
+
+  /// Under the lock: the first choice with news, if any.
+  bool TakeNews(GenerationDelta* delta);
 
   std::mutex mutex_;
   std::condition_variable news_;
