@@ -32,6 +32,10 @@ struct DecodeSlot {
   std::vector<float> survival_average;  // [b] expected of the next block
   std::vector<float> draft_logits;      // [b, V] rejection rule only
 
+  // Taps of these positions wait in the executor's buffer until somebody drafts.
+  int64_t taps_begin = 0;
+  int64_t taps_end = 0;
+
   std::array<uint8_t*, kRollingSnapshots> rolling = {};
   int32_t next_rolling = 0;
 

@@ -106,7 +106,8 @@ Status EngineCore::Build() {
   observations_ = std::make_unique<DraftObservations>(block);
   speculation_ = std::make_unique<SpeculationStatistics>(block);
   survival_.resize(static_cast<size_t>(block));
-  executor_ = std::make_unique<StepExecutor>(*model_, *ops_, plan_.executor, pieces_.data(), profile_);
+  DEEPINFER_ASSIGN_OR_RETURN(executor_,
+                             StepExecutor::Create(*model_, *ops_, plan_.executor, pieces_.data(), profile_));
   executor_->SetCalibration(calibration_);
 
   SchedulerOptions scheduling;

@@ -14,6 +14,21 @@ constexpr float kFirstSurvival = 0.7F;
 
 }  // namespace
 
+Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(Model& model, Ops& ops, const ExecutorOptions& options,
+                                                           uint8_t* pieces, StepProfile profile) {
+  std::unique_ptr<StepExecutor> executor(new StepExecutor(model, ops, options, pieces, std::move(profile)));
+  if (executor->options_.draft_length == 0) return executor;
+  const int64_t rows = options.slots * executor->layout_->window;
+  const int64_t width = std::ssize(model.config().dspark_target_layer_ids) * model.config().hidden_size;
+  if (!executor->tap_storage_.Allocate(rows * width)) {
+    return Status::ResourceExhausted("no memory for the taps of " + std::to_string(options.slots) +
+                                     " sequences: " + std::to_string(rows * width * 4) +
+                                     " bytes needed; lower max_num_seqs or set draft_length to 0");
+  }
+  executor->taps_ = FloatView(executor->tap_storage_.data(), rows, width, width);
+  return executor;
+}
+
 StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces, StepProfile profile)
     : model_(model),
       ops_(ops),
@@ -45,7 +60,7 @@ StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& option
   batch_.reserve(slots_.size());
   rules_.reserve(most_rows);
   choices_.reserve(most_rows);
-  contexts_.reserve(slots_.size());
+  contexts_.reserve(2 * slots_.size());
   draft_items_.reserve(slots_.size());
   draft_slots_.reserve(slots_.size());
   survival_.reserve(slots_.size() * block);
@@ -62,7 +77,7 @@ int64_t StepExecutor::bytes() const {
                  block_ * static_cast<int64_t>(5 * sizeof(float));
   if (!slots_.empty()) slot += static_cast<int64_t>(slots_[0].draft_logits.size() * sizeof(float));
   const int64_t row = static_cast<int64_t>(sizeof(TokenRule) + sizeof(TokenChoice) + sizeof(int32_t));
-  return options_.slots * slot + model_.options().max_rows_per_step * row;
+  return tap_storage_.bytes() + options_.slots * slot + model_.options().max_rows_per_step * row;
 }
 
 void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
@@ -93,11 +108,11 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
   if (status.ok()) status = Choose(result);
   if (status.ok()) {
     for (Row& row : rows_) Accept(row, result);
-    status = ExtendDrafts();
+    KeepTaps();
+    status = ProposeDrafts();
   }
   if (status.ok()) {
     for (const Row& row : rows_) SaveRings(row, result);
-    status = ProposeDrafts();
   }
   if (!status.ok()) {
     for (Row& row : rows_) Fail(row, status, result);
@@ -118,6 +133,7 @@ void StepExecutor::Start(const SlotStart& start) {
   slot.pending = -1;
   slot.outputs = std::ssize(input.ids) - input.prompt_tokens;
   slot.draft_count = 0;
+  slot.taps_begin = slot.taps_end = 0;
   std::fill(slot.survival_average.begin(), slot.survival_average.end(), 0.0F);
   float survival = 1;
   for (float& value : slot.survival_average) value = survival *= kFirstSurvival;
@@ -444,24 +460,50 @@ void StepExecutor::Accept(Row& row, StepResult* result) {
   slot.draft_count = 0;
 }
 
-Status StepExecutor::ExtendDrafts() {
-  if (options_.draft_length == 0) return Status::Ok();
-  contexts_.clear();
+void StepExecutor::KeepTaps() {
+  if (options_.draft_length == 0) return;
+  const int64_t window = layout_->window;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
-    if (row.slot->finished) continue;
+    DecodeSlot& slot = *row.slot;
+    if (slot.finished) continue;
+    // Rows that passed the decoder and stand; of these the last window of what is known.
     const ItemRows& taps = forward_.items[i];
-    SequenceState& state = *row.slot->state;
-    // Rows that passed the decoder and stand, of these the last window of what is known.
-    int64_t end = row.decode ? state.length() : row.first_position + row.row_count;
-    int64_t begin = row.first_position + row.row_count - taps.tap_count;
-    const int64_t first = begin;
-    if (!row.decode) begin = std::max(begin, std::ssize(row.slot->input->ids) - layout_->window);
-    if (begin >= end) continue;
-    contexts_.push_back(
-        {&state, static_cast<int32_t>(taps.first_tap + begin - first), static_cast<int32_t>(end - begin), begin});
+    const int64_t first = row.first_position + row.row_count - taps.tap_count;
+    const int64_t end = row.decode ? slot.state->length() : row.first_position + row.row_count;
+    const int64_t known = row.decode ? end : std::ssize(slot.input->ids);
+    for (int64_t position = std::max(first, known - window); position < end; ++position) {
+      if (position != slot.taps_end) slot.taps_begin = position;
+      const float* from = forward_.taps.row(taps.first_tap + position - first);
+      std::copy_n(from, taps_.columns, taps_.row(row.item->slot * window + position % window));
+      slot.taps_end = position + 1;
+      slot.taps_begin = std::max(slot.taps_begin, slot.taps_end - window);
+    }
   }
-  return model_.ExtendDrafts(forward_.taps, contexts_);
+}
+
+Status StepExecutor::FlushTaps(std::span<DecodeSlot* const> slots) {
+  const int64_t window = layout_->window;
+  const int64_t most = model_.options().max_rows_per_step;
+  contexts_.clear();
+  int64_t rows = 0;
+  for (DecodeSlot* slot : slots) {
+    const int64_t first_row = (slot - slots_.data()) * window;
+    while (slot->taps_begin < slot->taps_end) {
+      const int64_t at = slot->taps_begin % window;
+      const int64_t count = std::min({slot->taps_end - slot->taps_begin, window - at, most});
+      if (rows + count > most) {
+        DEEPINFER_RETURN_IF_ERROR(model_.ExtendDrafts(taps_, contexts_));
+        contexts_.clear();
+        rows = 0;
+      }
+      contexts_.push_back(
+          {slot->state.get(), static_cast<int32_t>(first_row + at), static_cast<int32_t>(count), slot->taps_begin});
+      rows += count;
+      slot->taps_begin += count;
+    }
+  }
+  return model_.ExtendDrafts(taps_, contexts_);
 }
 
 Status StepExecutor::ProposeDrafts() {
@@ -472,7 +514,8 @@ Status StepExecutor::ProposeDrafts() {
   for (const Row& row : rows_) {
     DecodeSlot& slot = *row.slot;
     if (slot.finished || slot.pending < 0) continue;
-    const int32_t limit = slot.state->draft_end() == slot.state->length() ? DraftLimit(slot, slot.state->length()) : 0;
+    const int64_t length = slot.state->length();
+    const int32_t limit = slot.taps_end == length ? DraftLimit(slot, length) : 0;
     survival_.insert(survival_.end(), slot.survival_average.begin(), slot.survival_average.end());
     limits_.push_back(limit);
     draft_slots_.push_back(&slot);
@@ -485,13 +528,17 @@ Status StepExecutor::ProposeDrafts() {
     if (!decision.draft) return Status::Ok();
   }
 
-  draft_items_.clear();
-  draft_rules_.Clear();
   size_t kept = 0;
   for (size_t i = 0; i < draft_slots_.size(); ++i) {
-    if (limits_[i] == 0) continue;
-    DecodeSlot& slot = *draft_slots_[i];
-    draft_slots_[kept++] = &slot;
+    if (limits_[i] > 0) draft_slots_[kept++] = draft_slots_[i];
+  }
+  draft_slots_.resize(kept);
+  if (kept == 0) return Status::Ok();
+  DEEPINFER_RETURN_IF_ERROR(FlushTaps(draft_slots_));
+  draft_items_.clear();
+  draft_rules_.Clear();
+  for (DecodeSlot* draft_slot : draft_slots_) {
+    DecodeSlot& slot = *draft_slot;
     DraftItem item{slot.state.get(), slot.pending, {}};
     item.rule = draft_rules_.Make(slot, std::span(&slot.pending, 1), slot.state->length() + 1);
     // Proposals behind the first would need other lists; they are only guesses.
@@ -499,7 +546,6 @@ Status StepExecutor::ProposeDrafts() {
     if (options_.rule == SpeculationRule::kRejection) item.rule.purpose = RandomPurpose::kDraft;
     draft_items_.push_back(item);
   }
-  if (draft_items_.empty()) return Status::Ok();
   const Result<DraftResult> drafts = model_.DraftBlocks(draft_items_, options_.draft_length);
   if (!drafts.ok()) return drafts.status();
   const auto sequences = static_cast<size_t>(std::ssize(draft_items_));

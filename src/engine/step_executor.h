@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "deepinfer/engine.h"
 #include "engine/calibration.h"
 #include "engine/decode_slot.h"
@@ -34,7 +35,9 @@ struct ExecutorOptions {
 class StepExecutor {
  public:
   /// `pieces`: memory of options.slots sequences, layout()->PieceBytes() each. `profile` may be empty.
-  StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces, StepProfile profile);
+  /// kResourceExhausted: no memory for the taps.
+  static Result<std::unique_ptr<StepExecutor>> Create(Model& model, Ops& ops, const ExecutorOptions& options,
+                                                      uint8_t* pieces, StepProfile profile);
 
   /// Runs one plan. Errors of the model end the requests of the plan, not the engine.
   void Run(const StepPlan& plan, StepResult* result);
@@ -46,6 +49,8 @@ class StepExecutor {
   int64_t bytes() const;
 
  private:
+  StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces, StepProfile profile);
+
   struct Row {  // one item of the plan that has rows in this step
     const PlanItem* item = nullptr;
     DecodeSlot* slot = nullptr;
@@ -71,7 +76,8 @@ class StepExecutor {
   void SaveRings(const Row& row, StepResult* result);
   void Emit(Row& row, int32_t id, const TokenChoice& choice, StepResult* result);
   void Fail(Row& row, const Status& status, StepResult* result);
-  Status ExtendDrafts();
+  void KeepTaps();
+  Status FlushTaps(std::span<DecodeSlot* const> slots);
   Status ProposeDrafts();
   int32_t DraftLimit(const DecodeSlot& slot, int64_t length) const;
 
@@ -81,6 +87,10 @@ class StepExecutor {
   std::shared_ptr<const SequenceLayout> layout_;
   int64_t block_ = 0;  // DSpark block size
   std::vector<DecodeSlot> slots_;
+  /// Taps of the last window of each slot, fed to the draft rings only when somebody drafts, for a machine on which
+  /// speculation does not pay must not pay for it. Row of position p: slot * window + p % window.
+  AlignedBuffer<float> tap_storage_;
+  FloatView taps_;  // [slots * window, taps * D]
   StepProfile profile_;
   SpeculationPlanner planner_;
   Calibration calibration_;
