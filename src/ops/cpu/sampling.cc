@@ -224,19 +224,19 @@ class DraftLaw {
   DraftLaw(const SamplingKernels& kernels, const RowLaw& law) : law_(law), total_(kernels.sum_weights(law)) {}
 
   double ProbabilityOf(int32_t id) const {
-    if (certain_ >= 0) return id == certain_ ? 1 : 0;
+    if (law_.logits == nullptr) return id == certain_ ? 1 : 0;
     const float logit = law_.logits[id];
     return law_.cut.Keeps(logit, id) ? WeightOf(law_, logit) / total_ : 0;
   }
   void Fill(const SamplingKernels& kernels, int64_t vocabulary, double* probabilities) const {
-    if (certain_ < 0) return kernels.fill_probabilities(law_, total_, probabilities);
+    if (law_.logits != nullptr) return kernels.fill_probabilities(law_, total_, probabilities);
     std::fill_n(probabilities, vocabulary, 0.0);
     probabilities[certain_] = 1;
   }
 
  private:
-  int32_t certain_ = -1;
-  RowLaw law_;
+  int32_t certain_ = 0;
+  RowLaw law_;  // no logits: one-hot
   double total_ = 1;
 };
 
@@ -273,6 +273,7 @@ DraftVerdict Check(const SamplingKernels& kernels, const DraftCheck& check, cons
     const size_t k = static_cast<size_t>(verdict.accepted);
     const float* target_logits = check.target_logits.row(verdict.accepted);
     const int32_t draft = check.drafts[k];
+    assert(draft >= 0 && draft < vocabulary);
     const TokenRule& rule = check.target_rules[k];
     const TokenRule& draft_rule = check.draft_rules[k];
     bool broken = false;
