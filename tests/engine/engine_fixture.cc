@@ -12,12 +12,18 @@ namespace {
 const std::filesystem::path kSource = DEEPINFER_SOURCE_DIR;
 
 constexpr char kProse[] =
-    "Once upon a time there was a small fox who lived under an old oak tree. Every morning the fox walked to the river to "
-    "drink, and every evening it came home before the moon rose. One day the river was gone. \"Where did you go?\" asked "
-    "the fox. Nobody answered, so it followed the dry stones up the hill, past the mill and the two sleepy cows, until it "
-    "found a wall that the beavers had built. They were sorry. Together they opened a door in the wall, and the water ran "
-    "down again, singing. def add(a, b):\n    return a + b\n{\"name\": \"fox\", \"age\": 3, \"friends\": [\"cow\", \"beaver\"]} "
-    "The children in the village heard about it and wrote a song. It had four verses, and in the last one the fox danced. ";
+    "Once upon a time there was a small fox who lived under an old oak tree. Every morning the fox walked to the river "
+    "to "
+    "drink, and every evening it came home before the moon rose. One day the river was gone. \"Where did you go?\" "
+    "asked "
+    "the fox. Nobody answered, so it followed the dry stones up the hill, past the mill and the two sleepy cows, until "
+    "it "
+    "found a wall that the beavers had built. They were sorry. Together they opened a door in the wall, and the water "
+    "ran "
+    "down again, singing. def add(a, b):\n    return a + b\n{\"name\": \"fox\", \"age\": 3, \"friends\": [\"cow\", "
+    "\"beaver\"]} "
+    "The children in the village heard about it and wrote a song. It had four verses, and in the last one the fox "
+    "danced. ";
 
 }  // namespace
 
@@ -58,8 +64,8 @@ std::vector<GenerationRequest> RandomRequests(const EngineCore& engine, int64_t 
   const std::vector<int64_t> lengths = {1, 2, 3, 63, 64, 65, 127, 128, 129, 140, 141, 191, 192, 193};
   for (int64_t i = 0; i < count; ++i) {
     GenerationRequest request;
-    const int64_t length = random.OneIn(2) ? std::min(random.Of(lengths), range.longest_prompt)
-                                           : random.Between(1, range.longest_prompt);
+    const int64_t length =
+        random.OneIn(2) ? std::min(random.Of(lengths), range.longest_prompt) : random.Between(1, range.longest_prompt);
     // A few offsets only, so that prefixes are shared.
     request.prompt = ProseIds(engine, length, random.Between(0, 2) * 50);
     if (length > 4 && random.OneIn(3)) {
