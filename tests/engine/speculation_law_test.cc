@@ -15,47 +15,55 @@ constexpr int kTokens = 6;
 
 class SpeculationLaw : public testing::TestWithParam<SpeculationRule> {};
 
-/// Chi-square of the tokens that follow the most common beginning of `position` tokens, against its softmax.
-/// False when there is nothing to choose from.
-bool CheckPosition(const std::vector<const Choice*>& choices, size_t position) {
-  std::map<std::vector<int32_t>, std::vector<const Choice*>> groups;
-  for (const Choice* choice : choices) {
-    if (choice->ids.size() <= position) continue;
-    groups[{choice->ids.begin(), choice->ids.begin() + static_cast<std::ptrdiff_t>(position)}].push_back(choice);
-  }
-  const std::vector<const Choice*>* largest = nullptr;
-  for (const auto& [ids, group] : groups) {
-    if (largest == nullptr || group.size() > largest->size()) largest = &group;
-  }
-  if (largest == nullptr) return false;
-  const auto draws = static_cast<double>(largest->size());
-  std::map<int32_t, int> counts;
-  for (const Choice* choice : *largest) ++counts[choice->ids[position]];
-
+struct ChiSquare {
   double statistic = 0;
+  int freedom = 0;
+};
+
+/// Of the tokens that followed one beginning, against their softmax.
+ChiSquare OfGroup(const std::vector<const Choice*>& group, size_t position) {
+  const auto draws = static_cast<double>(group.size());
+  std::map<int32_t, int> counts;
+  for (const Choice* choice : group) ++counts[choice->ids[position]];
+  ChiSquare result;
   double rest_expected = draws;
   double rest = draws;
   int cells = 0;
-  for (const TokenLogprob& token : largest->front()->logprobs[position].top) {
+  const auto add = [&](double seen, double expected) {
+    result.statistic += (seen - expected) * (seen - expected) / expected;
+    ++cells;
+  };
+  for (const TokenLogprob& token : group.front()->logprobs[position].top) {
     const double expected = draws * std::exp(token.logprob);
     if (expected < 5) break;
-    const double seen = counts[token.id];
-    statistic += (seen - expected) * (seen - expected) / expected;
+    add(counts[token.id], expected);
     rest_expected -= expected;
-    rest -= seen;
-    ++cells;
+    rest -= counts[token.id];
   }
-  if (rest_expected >= 5) {
-    statistic += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
-    ++cells;
+  if (rest_expected >= 5) add(rest, rest_expected);
+  result.freedom = std::max(cells - 1, 0);
+  if (result.freedom == 0) result.statistic = 0;
+  return result;
+}
+
+/// The sum over all beginnings of `position` tokens. False when there is nothing to choose from.
+bool CheckPosition(const std::vector<const Choice*>& choices, size_t position) {
+  std::map<std::vector<int32_t>, std::vector<const Choice*>> groups;
+  for (const Choice* choice : choices) {
+    groups[{choice->ids.begin(), choice->ids.begin() + static_cast<std::ptrdiff_t>(position)}].push_back(choice);
   }
-  const int freedom = cells - 1;
-  fmt::print("  position {}: {} draws, chi-square {:.1f} with {} degrees of freedom\n", position, draws, statistic,
-             freedom);
-  if (freedom < 1) return false;
+  ChiSquare sum;
+  for (const auto& [ids, group] : groups) {
+    const ChiSquare one = OfGroup(group, position);
+    sum.statistic += one.statistic;
+    sum.freedom += one.freedom;
+  }
+  fmt::print("  position {}: {} beginnings, chi-square {:.1f} with {} degrees of freedom\n", position, groups.size(),
+             sum.statistic, sum.freedom);
+  if (sum.freedom < 1) return false;
   // Exceeded once in ten thousand (Wilson and Hilferty's approximation, 3.72 standard deviations).
-  const double ninth = 2.0 / (9.0 * freedom);
-  EXPECT_LT(statistic, freedom * std::pow(1 - ninth + 3.72 * std::sqrt(ninth), 3));
+  const double ninth = 2.0 / (9.0 * sum.freedom);
+  EXPECT_LT(sum.statistic, sum.freedom * std::pow(1 - ninth + 3.72 * std::sqrt(ninth), 3));
   return true;
 }
 
