@@ -47,6 +47,26 @@ double Distance(std::span<const float> a, const std::vector<float>& b) {
   return std::sqrt(difference / norm);
 }
 
+/// KL(softmax(a), softmax(b)) in nats.
+double Divergence(const std::vector<float>& a, const std::vector<float>& b) {
+  const auto log_total = [](const std::vector<float>& row) {
+    const double largest = *std::max_element(row.begin(), row.end());
+    double total = 0;
+    for (const float value : row) total += std::exp(value - largest);
+    return std::log(total) + largest;
+  };
+  const double total_a = log_total(a);
+  const double total_b = log_total(b);
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double log_a = a[i] - total_a;
+    sum += std::exp(log_a) * (log_a - (b[i] - total_b));
+  }
+  return sum;
+}
+
+int64_t Best(const std::vector<float>& row) { return std::max_element(row.begin(), row.end()) - row.begin(); }
+
 class ReplayCheck {
  public:
   ReplayCheck(LoadedModel& model, const GoldenFile& golden, const GoldenLimits& limits)
@@ -55,6 +75,11 @@ class ReplayCheck {
   void Run(int64_t hit_block) {
     const auto length = std::ssize(ids_);
     const int64_t window = model_.config().sliding_window;
+    {
+      AlignedBuffer<uint8_t> blocks = Blocks();
+      LentSequence sequence(model_, Tokens(), blocks);
+      exact_ = Continue(sequence.state(), ids_);
+    }
     for (const auto& [name, rows] : {std::pair<std::string, int64_t>{"bounded140", 140}, {"boundedW", window}}) {
       if (!golden_.has(name + "_logits")) continue;
       AlignedBuffer<uint8_t> blocks = Blocks();
@@ -97,35 +122,55 @@ class ReplayCheck {
     return result.ok() ? CopyRows(result->logits) : std::vector<std::vector<float>>();
   }
 
-  void Compare(const std::string& name, SequenceState& sequence, std::span<const int32_t> ids) {
-    SCOPED_TRACE(name);
+  /// Logits of the last of `ids` and of the greedy continuation, fed to the sequence.
+  std::vector<std::vector<float>> Continue(SequenceState& sequence, std::span<const int32_t> ids) {
     const std::vector<int32_t>& greedy = golden_.ints("greedy_ids");
     std::vector<std::vector<float>> rows = Feed(sequence, ids, LogitsRows::kLast);
-    ASSERT_EQ(rows.size(), 1u);
-    const double distance = Distance(rows[0], golden_.floats(name + "_logits"));
-    EXPECT_LT(distance, limits_.worst);
     for (std::vector<float>& row : Feed(sequence, std::span(greedy).first(greedy.size() - 1), LogitsRows::kAll)) {
       rows.push_back(std::move(row));
     }
+    return rows;
+  }
+
+  void Compare(const std::string& name, SequenceState& sequence, std::span<const int32_t> ids) {
+    SCOPED_TRACE(name);
+    const std::vector<int32_t>& greedy = golden_.ints("greedy_ids");
+    const std::vector<std::vector<float>> rows = Continue(sequence, ids);
+    ASSERT_EQ(rows.size(), greedy.size());
+    const double distance = Distance(rows[0], golden_.floats(name + "_logits"));
+    EXPECT_LT(distance, limits_.worst);
     const std::vector<int32_t>& expected = golden_.ints(name + "_top1");
     const std::vector<float>& margins = golden_.floats("greedy_margin");
     int compared = 0;
     for (size_t step = 0; step < expected.size(); ++step) {
-      // The recorded margin is that of the exact run: twice the limit leaves room for this run's, which is not recorded.
-      // Where that run chose otherwise, nothing is clear.
+      // The recorded margin is that of the exact run: twice the limit leaves room for this run's, which is not
+      // recorded. Where that run chose otherwise, nothing is clear.
       if (margins[step] < 2 * limits_.greedy_margin || expected[step] != greedy[step]) continue;
-      const auto best = std::max_element(rows[step].begin(), rows[step].end()) - rows[step].begin();
-      EXPECT_EQ(best, expected[step]) << "step " << step;
+      EXPECT_EQ(Best(rows[step]), expected[step]) << "step " << step;
       ++compared;
     }
-    std::printf("  %-13s last row %.1e from the reference, %d greedy steps compared\n", name.c_str(), distance,
-                compared);
+    // Against the exact run of this model: what replay costs, rounding noise included.
+    double divergence = 0;
+    double recorded = 0;
+    int agreed = 0;
+    const auto steps = static_cast<double>(rows.size());
+    for (size_t step = 0; step < rows.size(); ++step) {
+      divergence += Divergence(exact_[step], rows[step]) / steps;
+      recorded += golden_.floats(name + "_kl")[step] / steps;
+      if (Best(exact_[step]) == Best(rows[step])) ++agreed;
+    }
+    EXPECT_LT(divergence, 3 * recorded + limits_.mean) << "mean KL";
+    std::printf(
+        "  %-13s last row %.1e from the reference, %d steps compared; KL to exact %.1e (reference %.1e), "
+        "top-1 %.1f %%\n",
+        name.c_str(), distance, compared, divergence, recorded, 100 * agreed / steps);
   }
 
   LoadedModel& model_;
   const GoldenFile& golden_;
   GoldenLimits limits_;
   const std::vector<int32_t>& ids_;
+  std::vector<std::vector<float>> exact_;
 };
 
 void RunFile(const std::filesystem::path& model_folder, const std::filesystem::path& file, const std::string& model) {
