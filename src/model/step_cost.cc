@@ -1,6 +1,7 @@
 #include "model/step_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "checkpoint/parameter_summary.h"
 #include "ops/packed_rows.h"
@@ -44,11 +45,28 @@ double BodyParameters(const ParameterSummary& summary) {
 
 }  // namespace
 
-StepCost DecodeCost(const ModelConfig& config, int64_t position) {
+StepCost DecodeCost(const ModelConfig& config, int64_t position) { return DecodeCost(config, 1, {&position, 1}); }
+
+StepCost DecodeCost(const ModelConfig& config, int64_t rows, std::span<const int64_t> positions) {
   const ParameterSummary summary = SummariseParameters(config);
-  StepCost cost = AttentionCost(config, position);
-  cost.bytes += static_cast<double>(summary.total.active_bytes);
-  cost.flops += 2 * (BodyParameters(summary) + static_cast<double>(summary.part(ModelPart::kHead).active_parameters));
+  const auto row_count = static_cast<double>(rows);
+  StepCost cost;
+  for (const int64_t position : positions) {
+    const StepCost attention = AttentionCost(config, position);
+    cost.bytes += attention.bytes;
+    cost.flops += attention.flops * row_count / static_cast<double>(positions.size());
+  }
+  const ParameterCount& experts = summary.part(ModelPart::kRoutedExperts);
+  const double looked_up = static_cast<double>(summary.part(ModelPart::kEmbedding).active_bytes +
+                                               summary.part(ModelPart::kEngramTables).active_bytes);
+  const double dense = static_cast<double>(summary.total.active_bytes - experts.active_bytes) - looked_up;
+  const double share = config.n_routed_experts > 0 ? static_cast<double>(config.num_experts_per_tok) /
+                                                         static_cast<double>(config.n_routed_experts)
+                                                   : 0;
+  const double distinct = 1 - std::pow(1 - share, row_count);
+  cost.bytes += dense + looked_up * row_count + static_cast<double>(experts.bytes) * distinct;
+  cost.flops +=
+      2 * row_count * (BodyParameters(summary) + static_cast<double>(summary.part(ModelPart::kHead).active_parameters));
   return cost;
 }
 

@@ -9,6 +9,7 @@
 #define DEEPINFER_MODEL_STEP_COST_H_
 
 #include <cstdint>
+#include <span>
 
 #include "checkpoint/model_config.h"
 
@@ -21,6 +22,12 @@ struct StepCost {
 
 /// One token at `position` that gets logits.
 StepCost DecodeCost(const ModelConfig& config, int64_t position);
+
+/// One step of `rows` rows that all get logits, of sequences whose last rows stand at `positions` (one a sequence, so
+/// drafts under verification are rows beyond positions.size()). Weights that every token uses count once; of E routed
+/// experts of which a token uses K, as many as independent choices are expected to touch, E * (1 - (1 - K/E)^rows);
+/// the KV of a sequence counts once. Drafting itself is not counted.
+StepCost DecodeCost(const ModelConfig& config, int64_t rows, std::span<const int64_t> positions);
 
 /// flops of `count` prompt tokens from `first_position` on, logits for the last one only. bytes: those of the weights
 /// of a single token, once; prefill is not bound by them.
