@@ -56,9 +56,9 @@ int Main(int argc, char** argv) {
     }
     weight.data = data.data();
     weight.scale = c.format == WeightFormat::kF32 || c.format == WeightFormat::kBF16 ? nullptr : scale.data();
-    for (const int64_t rows : {1, 2, 4, 8, 16, 128, 512}) {
+    for (const int64_t rows : {1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 512}) {
       if (only_rows != 0 && rows != only_rows) continue;
-      WeightMatrix part = rows <= 16 ? weight : weight.RowRange(0, 4096);
+      WeightMatrix part = rows <= 32 ? weight : weight.RowRange(0, 4096);
       std::vector<float> x(static_cast<size_t>(rows * columns));
       for (float& v : x) v = std::normal_distribution<float>()(random);
       std::vector<float> out(static_cast<size_t>(rows * part.rows));

@@ -22,9 +22,7 @@ namespace {
 constexpr int64_t kWordsPerChunk = kChunk;  // ordered BF16 activations, decoded BF16 weights
 // A panel row's chunk: 128 BF16 weights, then 16 F32 scale lanes.
 constexpr int64_t kPanelChunkBytes = kWordsPerChunk * 2 + 64;
-constexpr int64_t kBlockChunks = kPanelColumns / kChunk;
-constexpr int64_t kPanelStride = kBlockChunks * kPanelChunkBytes;
-static_assert(kPanelRows * kPanelStride <= kPanelFloats * 4);
+static_assert(kPanelChunkBytes <= kPanelChunkFloats * 4);
 
 // The scale of each lane from a chunk's four bytes: byte g rotated to the exponent field of lanes 4g..4g+3.
 DEEPINFER_INLINE __m512 ScaleLanes(const uint8_t* scales) {
@@ -36,31 +34,24 @@ DEEPINFER_INLINE __m512 ScaleLanes(const uint8_t* scales) {
   return _mm512_castsi512_ps(_mm512_max_epi32(bits, _mm512_set1_epi32(0x00400000)));  // byte 0 is 2^-127
 }
 
-struct F8Words {
-  static constexpr int64_t kChunkBytes = 128;
-  static constexpr int64_t kPrefetchBytes = 512;
-  __m512i high0, high1, low0, low1, first, second;
+// The two high bytes of each E4M3 code's F32, then the order in which a chunk's bytes become pairs.
+struct F8Tables {
+  alignas(64) uint8_t high[128];
+  alignas(64) uint8_t low[128];
+  // 128-bit quarter q: for lanes l = 4q..4q+3 the bytes (8l + n, 8l + 4 + n), n = 0, then 1. n = 2 and 3: 2 more.
+  alignas(64) uint8_t pick[64];
 
-  DEEPINFER_INLINE F8Words() {
-    alignas(64) uint8_t high[128];
-    alignas(64) uint8_t low[128];
+  constexpr F8Tables() : high(), low(), pick() {
     for (int code = 0; code < 128; ++code) {
-      uint32_t bits = 0;
-      if (code >= 8) {
-        bits = (static_cast<uint32_t>(code) << 20) + (120u << 23);
-      } else if (code != 0) {
-        const float value = static_cast<float>(code) * 0x1p-9f;
-        __builtin_memcpy(&bits, &value, 4);
-      }
+      // Code c < 8 is c * 2^-9: its leading bit b stands for 2^(b - 9).
+      const int leading = code >= 4 ? 2 : code >= 2 ? 1 : 0;
+      const uint32_t subnormal = code == 0 ? 0
+                                           : (static_cast<uint32_t>(127 + leading - 9) << 23) |
+                                                 ((static_cast<uint32_t>(code) << (23 - leading)) & 0x007fffff);
+      const uint32_t bits = code < 8 ? subnormal : (static_cast<uint32_t>(code) << 20) + (120u << 23);
       high[code] = static_cast<uint8_t>(bits >> 24);
       low[code] = static_cast<uint8_t>(bits >> 16);
     }
-    high0 = _mm512_load_si512(high);
-    high1 = _mm512_load_si512(high + 64);
-    low0 = _mm512_load_si512(low);
-    low1 = _mm512_load_si512(low + 64);
-    // 128-bit quarter q: for lanes l = 4q..4q+3 the bytes (8l + n, 8l + 4 + n), n = 0 then 1 (`first`), 2 then 3.
-    alignas(64) uint8_t pick[64];
     for (int q = 0; q < 4; ++q) {
       for (int n = 0; n < 2; ++n) {
         for (int i = 0; i < 4; ++i) {
@@ -69,7 +60,23 @@ struct F8Words {
         }
       }
     }
-    first = _mm512_load_si512(pick);
+  }
+};
+constexpr F8Tables kF8Tables;
+
+struct F8Words {
+  static constexpr int64_t kChunkBytes = 128;
+  // One activation row: the hardware prefetcher does most of it, and more would only get in its way.
+  static constexpr int64_t kPrefetchOne = 512;
+  static constexpr int64_t kPrefetchMore = 2048;
+  __m512i high0, high1, low0, low1, first, second;
+
+  DEEPINFER_INLINE F8Words() {
+    high0 = _mm512_load_si512(kF8Tables.high);
+    high1 = _mm512_load_si512(kF8Tables.high + 64);
+    low0 = _mm512_load_si512(kF8Tables.low);
+    low1 = _mm512_load_si512(kF8Tables.low + 64);
+    first = _mm512_load_si512(kF8Tables.pick);
     second = _mm512_add_epi8(first, _mm512_set1_epi8(2));
   }
   DEEPINFER_INLINE void Expand(__m512i bytes, __m512i* even, __m512i* odd) const {
@@ -89,7 +96,8 @@ struct F8Words {
 
 struct F4Words {
   static constexpr int64_t kChunkBytes = 64;
-  static constexpr int64_t kPrefetchBytes = 3072;
+  static constexpr int64_t kPrefetchOne = 3072;
+  static constexpr int64_t kPrefetchMore = 3072;
   __m512i table;
 
   DEEPINFER_INLINE F4Words() {
@@ -121,6 +129,18 @@ DEEPINFER_INLINE float ReduceLanes(__m512 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+// The same tree for four vectors side by side.
+DEEPINFER_INLINE __m128 ReduceFour(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+  // One 128-bit quarter each: lanes 0..3 of a, b, c, d.
+  const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  const __m512 two = _mm512_add_ps(four, _mm512_shuffle_ps(four, four, 0x4e));
+  const __m512 one = _mm512_add_ps(two, _mm512_shuffle_ps(two, two, 0xb1));
+  return _mm512_castps512_ps128(
+      _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12), one));
+}
+
 // One weight row as chunks; the last, incomplete one is a zero-padded copy.
 template <class Words>
 struct RowChunks {
@@ -136,51 +156,107 @@ struct RowChunks {
     data = weight.data + row * row_bytes;
     scales = weight.scale + (weight.format == WeightFormat::kF8Block32 ? row / 32 : row) * scale_bytes;
     full = weight.columns / kChunk;
-    if (weight.columns % kChunk != 0) {
-      __builtin_memset(tail, 0, sizeof(tail));
-      __builtin_memset(tail_scales, 127, 4);
-      __builtin_memcpy(tail, data + full * Words::kChunkBytes,
-                       static_cast<size_t>(row_bytes - full * Words::kChunkBytes));
-      __builtin_memcpy(tail_scales, scales + full * 4, static_cast<size_t>(scale_bytes - full * 4));
+    const int64_t rest = weight.columns % kChunk;
+    if (rest != 0) {
+      // Masked moves: a copy of variable size would cost more than the chunk's products.
+      const uint8_t* from = data + full * Words::kChunkBytes;
+      const int64_t bytes = rest * Words::kChunkBytes / kChunk;
+      for (int64_t line = 0; line < Words::kChunkBytes; line += 64) {
+        const int64_t left = bytes - line;
+        const __mmask64 mask = left >= 64 ? ~0ull : left > 0 ? (1ull << left) - 1 : 0;
+        _mm512_store_si512(tail + line, _mm512_maskz_loadu_epi8(mask, from + line));
+      }
+      const uint8_t* last = scales + full * 4;
+      for (int64_t i = 0; i < 4; ++i) tail_scales[i] = i < rest / 32 ? last[i] : 127;
     }
   }
   DEEPINFER_INLINE const uint8_t* chunk(int64_t c) const { return c < full ? data + c * Words::kChunkBytes : tail; }
   DEEPINFER_INLINE const uint8_t* scale(int64_t c) const { return c < full ? scales + c * 4 : tail_scales; }
 };
 
-// R activation rows against one weight row. One row at a time keeps the weights a single sequential stream, which the
-// hardware prefetcher and the software prefetch below follow at memory speed; chunks are independent but for one
-// multiply-add, so there is parallelism enough.
-template <class Words, int R>
-DEEPINFER_INLINE void StreamTile(const Words& words, const LinearSlice& slice, int64_t first_row, int64_t output) {
-  RowChunks<Words> row;
-  row.Init(slice.weight, output);
-  const uint16_t* x = static_cast<const uint16_t*>(slice.x) + first_row * slice.x_stride;
-  __m512 sum[R];
-  DEEPINFER_UNROLL
-  for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
+// Chunks first..last-1 of one weight row against R activation rows; `sums` [R][16] carries the lanes from one column
+// block to the next. One weight row at a time keeps the weights a single sequential stream; chunks are independent but
+// for one multiply-add, so there is parallelism enough. `ahead` is where to prefetch.
+template <class Words, int R, int kHint>
+DEEPINFER_INLINE void StreamPiece(const Words& words, const RowChunks<Words>& row, const uint16_t* x, int64_t x_stride,
+                                  int64_t first, int64_t last, const uint8_t* ahead, __m512* sum) {
   const auto step = [&](int64_t chunk, const uint8_t* data, const uint8_t* scales) __attribute__((always_inline)) {
     __m512i w[4];
     words.Decode(data, w);
     const __m512 scale = ScaleLanes(scales);
     DEEPINFER_UNROLL
     for (int r = 0; r < R; ++r) {
-      const uint16_t* xr = x + r * slice.x_stride + chunk * kWordsPerChunk;
+      const uint16_t* xr = x + r * x_stride + chunk * kWordsPerChunk;
       __m512 partial = Dot(_mm512_setzero_ps(), w[0], xr);
       DEEPINFER_UNROLL
       for (int n = 1; n < 4; ++n) partial = Dot(partial, w[n], xr + 32 * n);
       sum[r] = _mm512_fmadd_ps(partial, scale, sum[r]);
     }
   };
-  for (int64_t chunk = 0; chunk < row.full; ++chunk) {
+  const int64_t full = last < row.full ? last : row.full;
+  for (int64_t chunk = first; chunk < full; ++chunk) {
     const uint8_t* data = row.data + chunk * Words::kChunkBytes;
-    for (int64_t line = 0; line < Words::kChunkBytes; line += 64)
-      __builtin_prefetch(data + Words::kPrefetchBytes + line);
+    for (int64_t line = 0; line < Words::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, kHint);
+    ahead += Words::kChunkBytes;
     step(chunk, data, row.scales + chunk * 4);
   }
-  if (slice.weight.columns % kChunk != 0) step(row.full, row.tail, row.tail_scales);
+  if (full < last) step(row.full, row.tail, row.tail_scales);
+}
+
+template <int R>
+DEEPINFER_INLINE void StoreOutputs(const __m512* sum, float* out, int64_t out_stride) {
+  int r = 0;
   DEEPINFER_UNROLL
-  for (int r = 0; r < R; ++r) slice.out[(first_row + r) * slice.out_stride + output] = ReduceLanes(sum[r]);
+  for (; r + 4 <= R; r += 4) {
+    alignas(16) float four[4];
+    _mm_store_ps(four, ReduceFour(sum[r], sum[r + 1], sum[r + 2], sum[r + 3]));
+    DEEPINFER_UNROLL
+    for (int i = 0; i < 4; ++i) out[(r + i) * out_stride] = four[i];
+  }
+  DEEPINFER_UNROLL
+  for (; r < R; ++r) out[r * out_stride] = ReduceLanes(sum[r]);
+}
+
+// R activation rows against `outputs` <= kStreamGroup weight rows, in column blocks whose activations stay in the L1
+// cache. `sums` [kStreamGroup][R][16].
+template <class Words, int R>
+void StreamGroup(const Words& words, const LinearSlice& slice, const RowChunks<Words>* rows, int64_t first_row,
+                 int64_t output, int64_t outputs) {
+  const int64_t chunks = (slice.weight.columns + kChunk - 1) / kChunk;
+  const int64_t blocks = R == 1 ? 1 : StreamBlocks(chunks, R * kWordsPerChunk * 2);
+  const uint16_t* x = static_cast<const uint16_t*>(slice.x) + first_row * slice.x_stride;
+  float* out = slice.out + first_row * slice.out_stride + output;
+  if (blocks == 1) {
+    constexpr int64_t kDistance = R == 1 ? Words::kPrefetchOne : Words::kPrefetchMore;
+    for (int64_t c = 0; c < outputs; ++c) {
+      __m512 sum[R];
+      DEEPINFER_UNROLL
+      for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
+      StreamPiece<Words, R, 3>(words, rows[c], x, slice.x_stride, 0, chunks, rows[c].data + kDistance, sum);
+      StoreOutputs<R>(sum, out + c, slice.out_stride);
+    }
+    return;
+  }
+  const int64_t row_bytes = slice.weight.columns * Words::kChunkBytes / kChunk;
+  const uint8_t* ahead = rows[0].data + kStreamGroup * row_bytes;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t first = chunks * block / blocks;
+    const int64_t last = chunks * (block + 1) / blocks;
+    for (int64_t c = 0; c < outputs; ++c) {
+      float* lanes = slice.accumulators + c * R * 16;
+      __m512 sum[R];
+      DEEPINFER_UNROLL
+      for (int r = 0; r < R; ++r) sum[r] = block == 0 ? _mm512_setzero_ps() : _mm512_load_ps(lanes + r * 16);
+      StreamPiece<Words, R, 2>(words, rows[c], x, slice.x_stride, first, last, ahead, sum);
+      ahead += (last - first) * Words::kChunkBytes;
+      if (block + 1 < blocks) {
+        DEEPINFER_UNROLL
+        for (int r = 0; r < R; ++r) _mm512_store_ps(lanes + r * 16, sum[r]);
+      } else {
+        StoreOutputs<R>(sum, out + c, slice.out_stride);
+      }
+    }
+  }
 }
 
 template <class Words>
@@ -188,32 +264,46 @@ void StreamSlice(const LinearSlice& slice) {
   const Words words;
   // FP4 scales, one row of them per weight row, are a second stream that the hardware prefetcher takes away from the
   // first; a burst for the next few rows keeps them apart.
-  constexpr int64_t kScaleRows = 4;
   const int64_t scale_bytes = slice.weight.format == WeightFormat::kF4Row32 ? slice.weight.columns / 32 : 0;
-  for (int64_t output = slice.begin; output < slice.end; ++output) {
-    if ((output - slice.begin) % kScaleRows == 0) {
-      const uint8_t* scales = slice.weight.scale + (output + kScaleRows) * scale_bytes;
-      for (int64_t line = 0; line < kScaleRows * scale_bytes; line += 64) __builtin_prefetch(scales + line);
+  const int64_t tiles = (slice.rows + kStreamTile - 1) / kStreamTile;
+  for (int64_t output = slice.begin; output < slice.end; output += kStreamGroup) {
+    const int64_t outputs = slice.end - output < kStreamGroup ? slice.end - output : kStreamGroup;
+    const uint8_t* scales = slice.weight.scale + (output + kStreamGroup) * scale_bytes;
+    for (int64_t line = 0; line < kStreamGroup * scale_bytes; line += 64) __builtin_prefetch(scales + line);
+    RowChunks<Words> rows[kStreamGroup];
+    for (int64_t c = 0; c < outputs; ++c) rows[c].Init(slice.weight, output + c);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = slice.rows * tile / tiles;
+      WithTileRows(
+          slice.rows * (tile + 1) / tiles - row, [&](auto count) __attribute__((always_inline)) {
+            StreamGroup<Words, decltype(count)::value>(words, slice, rows, row, output, outputs);
+          });
     }
-    int64_t row = 0;
-    for (; row + 8 <= slice.rows; row += 8) StreamTile<Words, 8>(words, slice, row, output);
-    for (; row + 4 <= slice.rows; row += 4) StreamTile<Words, 4>(words, slice, row, output);
-    for (; row + 2 <= slice.rows; row += 2) StreamTile<Words, 2>(words, slice, row, output);
-    if (row < slice.rows) StreamTile<Words, 1>(words, slice, row, output);
   }
 }
 
-// R activation rows against C panel rows over the panel's chunks; running sums [row][kPanelRows][16] stay in memory.
+// What the tiles of one column block of a panel share.
+struct PanelBlock {
+  const uint8_t* panel;
+  int64_t stride;  // bytes from one panel row to the next
+  int64_t chunks;
+  bool first;  // sums start from zero
+  bool last;   // sums are folded into outputs
+};
+
+// R activation rows against C panel rows over the block's chunks; running sums [row][sum_rows][16] stay in memory.
 template <int R, int C>
-DEEPINFER_INLINE void BlockTile(const uint16_t* x, int64_t x_stride, const uint8_t* panel, int64_t chunks,
-                                float* sums) {
+DEEPINFER_INLINE void BlockTile(const PanelBlock& block, const uint16_t* x, int64_t x_stride, const uint8_t* panel,
+                                float* sums, int64_t sum_rows, float* out, int64_t out_stride) {
   __m512 sum[R][C];
   DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) {
     DEEPINFER_UNROLL
-    for (int c = 0; c < C; ++c) sum[r][c] = _mm512_load_ps(sums + (r * kPanelRows + c) * 16);
+    for (int c = 0; c < C; ++c) {
+      sum[r][c] = block.first ? _mm512_setzero_ps() : _mm512_load_ps(sums + (r * sum_rows + c) * 16);
+    }
   }
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+  for (int64_t chunk = 0; chunk < block.chunks; ++chunk) {
     const uint16_t* xc = x + chunk * kWordsPerChunk;
     const uint8_t* wc = panel + chunk * kPanelChunkBytes;
     __m512 partial[R][C];
@@ -227,7 +317,7 @@ DEEPINFER_INLINE void BlockTile(const uint16_t* x, int64_t x_stride, const uint8
       }
       DEEPINFER_UNROLL
       for (int c = 0; c < C; ++c) {
-        __m512i w = _mm512_load_si512(wc + c * kPanelStride + 64 * n);
+        __m512i w = _mm512_load_si512(wc + c * block.stride + 64 * n);
         asm("" : "+v"(w));  // one load, not one in each of its uses
         DEEPINFER_UNROLL
         for (int r = 0; r < R; ++r) {
@@ -237,41 +327,48 @@ DEEPINFER_INLINE void BlockTile(const uint16_t* x, int64_t x_stride, const uint8
     }
     DEEPINFER_UNROLL
     for (int c = 0; c < C; ++c) {
-      const __m512 scale = _mm512_load_ps(wc + c * kPanelStride + 2 * kWordsPerChunk);
+      const __m512 scale = _mm512_load_ps(wc + c * block.stride + 2 * kWordsPerChunk);
       DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) sum[r][c] = _mm512_fmadd_ps(partial[r][c], scale, sum[r][c]);
     }
   }
   DEEPINFER_UNROLL
   for (int r = 0; r < R; ++r) {
-    DEEPINFER_UNROLL
-    for (int c = 0; c < C; ++c) _mm512_store_ps(sums + (r * kPanelRows + c) * 16, sum[r][c]);
+    if (!block.last) {
+      DEEPINFER_UNROLL
+      for (int c = 0; c < C; ++c) _mm512_store_ps(sums + (r * sum_rows + c) * 16, sum[r][c]);
+    } else if constexpr (C == 4) {
+      _mm_storeu_ps(out + r * out_stride, ReduceFour(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
+    } else {
+      DEEPINFER_UNROLL
+      for (int c = 0; c < C; ++c) out[r * out_stride + c] = ReduceLanes(sum[r][c]);
+    }
   }
-}
-
-template <int R>
-DEEPINFER_INLINE void BlockTileRow(const uint16_t* x, int64_t x_stride, const uint8_t* panel, int64_t chunks,
-                                   int64_t outputs, float* sums) {
-  int64_t c = 0;
-  for (; c + 4 <= outputs; c += 4) BlockTile<R, 4>(x, x_stride, panel + c * kPanelStride, chunks, sums + c * 16);
-  for (; c < outputs; ++c) BlockTile<R, 1>(x, x_stride, panel + c * kPanelStride, chunks, sums + c * 16);
 }
 
 template <class Words>
 void BlockSlice(const LinearSlice& slice) {
   const Words words;
   const int64_t chunks = (slice.weight.columns + kChunk - 1) / kChunk;
+  const int64_t row_bytes = slice.weight.columns * Words::kChunkBytes / kChunk;
+  const int64_t scale_bytes = slice.weight.format == WeightFormat::kF4Row32 ? slice.weight.columns / 32 : 0;
+  const PanelShape shape = ChoosePanel(slice.rows, chunks);
   uint8_t* panel = reinterpret_cast<uint8_t*>(slice.panel);
-  for (int64_t output = slice.begin; output < slice.end; output += kPanelRows) {
-    const int64_t outputs = slice.end - output < kPanelRows ? slice.end - output : kPanelRows;
+  for (int64_t output = slice.begin; output < slice.end; output += shape.rows) {
+    const int64_t outputs = slice.end - output < shape.rows ? slice.end - output : shape.rows;
     RowChunks<Words> rows[kPanelRows];
     for (int64_t c = 0; c < outputs; ++c) rows[c].Init(slice.weight, output + c);
-    __builtin_memset(slice.accumulators, 0, static_cast<size_t>(slice.rows * kPanelRows * 16) * sizeof(float));
-    for (int64_t first = 0; first < chunks; first += kBlockChunks) {
-      const int64_t count = chunks - first < kBlockChunks ? chunks - first : kBlockChunks;
+    const uint8_t* scales = slice.weight.scale + (output + shape.rows) * scale_bytes;
+    for (int64_t line = 0; line < shape.rows * scale_bytes; line += 64) __builtin_prefetch(scales + line);
+    const uint8_t* ahead = rows[0].data + shape.rows * row_bytes;
+    for (int64_t first = 0; first < chunks; first += shape.chunks) {
+      const int64_t count = chunks - first < shape.chunks ? chunks - first : shape.chunks;
+      const PanelBlock block{panel, count * kPanelChunkBytes, count, first == 0, first + count == chunks};
       for (int64_t c = 0; c < outputs; ++c) {
         for (int64_t chunk = 0; chunk < count; ++chunk) {
-          uint8_t* to = panel + c * kPanelStride + chunk * kPanelChunkBytes;
+          for (int64_t line = 0; line < Words::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+          ahead += Words::kChunkBytes;
+          uint8_t* to = panel + c * block.stride + chunk * kPanelChunkBytes;
           __m512i w[4];
           words.Decode(rows[c].chunk(first + chunk), w);
           for (int n = 0; n < 4; ++n) _mm512_store_si512(to + 64 * n, w[n]);
@@ -279,20 +376,31 @@ void BlockSlice(const LinearSlice& slice) {
         }
       }
       const uint16_t* x = static_cast<const uint16_t*>(slice.x) + first * kWordsPerChunk;
-      int64_t row = 0;
-      for (; row + 3 <= slice.rows; row += 3) {
-        BlockTileRow<3>(x + row * slice.x_stride, slice.x_stride, panel, count, outputs,
-                        slice.accumulators + row * kPanelRows * 16);
-      }
-      for (; row < slice.rows; ++row) {
-        BlockTileRow<1>(x + row * slice.x_stride, slice.x_stride, panel, count, outputs,
-                        slice.accumulators + row * kPanelRows * 16);
-      }
-    }
-    for (int64_t row = 0; row < slice.rows; ++row) {
-      for (int64_t c = 0; c < outputs; ++c) {
-        slice.out[row * slice.out_stride + output + c] =
-            ReduceLanes(_mm512_load_ps(slice.accumulators + (row * kPanelRows + c) * 16));
+      for (int64_t row = 0; row < slice.rows;) {
+        const int64_t height = BlockTileHeight(slice.rows - row);
+        const auto run = [&](auto tile) __attribute__((always_inline)) {
+          constexpr int kRows = decltype(tile)::value;
+          const uint16_t* xr = x + row * slice.x_stride;
+          float* sums = slice.accumulators + row * shape.rows * 16;
+          float* out = slice.out + row * slice.out_stride + output;
+          int64_t c = 0;
+          for (; c + 4 <= outputs; c += 4) {
+            BlockTile<kRows, 4>(block, xr, slice.x_stride, panel + c * block.stride, sums + c * 16, shape.rows, out + c,
+                                slice.out_stride);
+          }
+          for (; c < outputs; ++c) {
+            BlockTile<kRows, 1>(block, xr, slice.x_stride, panel + c * block.stride, sums + c * 16, shape.rows, out + c,
+                                slice.out_stride);
+          }
+        };
+        if (height == 3) {
+          run(TileRows<3>());
+        } else if (height == 2) {
+          run(TileRows<2>());
+        } else {
+          run(TileRows<1>());
+        }
+        row += height;
       }
     }
   }
@@ -327,13 +435,21 @@ void OrderRowBf16(const float* x, int64_t columns, uint16_t* ordered) {
       _mm256_store_si256(reinterpret_cast<__m256i*>(words + group), round(a));
       _mm256_store_si256(reinterpret_cast<__m256i*>(words + group + 16), round(b));
     }
+    // Four lanes' pairs n = 0..3 of each register, then the registers' 128-bit quarters transposed.
+    alignas(64) static constexpr uint16_t kPairs[32] = {0, 4, 8,  12, 16, 20, 24, 28, 1, 5, 9,  13, 17, 21, 25, 29,
+                                                        2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31};
+    const __m512i pairs = _mm512_load_si512(kPairs);
+    const __m512i a = _mm512_permutexvar_epi16(pairs, _mm512_load_si512(words));
+    const __m512i b = _mm512_permutexvar_epi16(pairs, _mm512_load_si512(words + 32));
+    const __m512i c = _mm512_permutexvar_epi16(pairs, _mm512_load_si512(words + 64));
+    const __m512i d = _mm512_permutexvar_epi16(pairs, _mm512_load_si512(words + 96));
+    const __m512i ab01 = _mm512_shuffle_i64x2(a, b, 0x44), ab23 = _mm512_shuffle_i64x2(a, b, 0xee);
+    const __m512i cd01 = _mm512_shuffle_i64x2(c, d, 0x44), cd23 = _mm512_shuffle_i64x2(c, d, 0xee);
     uint16_t* to = ordered + begin;
-    for (int n = 0; n < 4; ++n) {
-      for (int l = 0; l < 16; ++l) {
-        to[32 * n + 2 * l] = words[8 * l + n];
-        to[32 * n + 2 * l + 1] = words[8 * l + 4 + n];
-      }
-    }
+    _mm512_store_si512(to, _mm512_shuffle_i64x2(ab01, cd01, 0x88));
+    _mm512_store_si512(to + 32, _mm512_shuffle_i64x2(ab01, cd01, 0xdd));
+    _mm512_store_si512(to + 64, _mm512_shuffle_i64x2(ab23, cd23, 0x88));
+    _mm512_store_si512(to + 96, _mm512_shuffle_i64x2(ab23, cd23, 0xdd));
   }
 }
 

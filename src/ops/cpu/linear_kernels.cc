@@ -16,8 +16,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(LaneTag()));
 constexpr int kParts = 16 / kLanes;
 // Register tile of the block kernel: 32 registers with AVX-512, 16 elsewhere.
-constexpr int kBlockTileRows = 3;
 constexpr int kBlockTileColumns = kParts == 1 ? 4 : 2;
+// Activation rows of a stream tile.
+constexpr int kTileRows = kParts == 1 ? kStreamTile : kStreamTile / 2;
 
 // The fixed tree over 16 lanes: l += l + 8, then + 4, + 2, + 1.
 HWY_INLINE float ReduceLanes(const LaneVec* HWY_RESTRICT parts) {
@@ -39,6 +40,35 @@ HWY_INLINE float ReduceLanes(const LaneVec* HWY_RESTRICT parts) {
 #endif
 }
 
+// The same tree for four sums [4][kParts] side by side.
+HWY_INLINE void ReduceFour(const LaneVec (*HWY_RESTRICT sums)[kParts], float* HWY_RESTRICT out) {
+#if DEEPINFER_WIDE_PERMUTE
+  const __m512 a = sums[0][0].raw, b = sums[1][0].raw, c = sums[2][0].raw, e = sums[3][0].raw;
+  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  const __m512 ce = _mm512_add_ps(_mm512_shuffle_f32x4(c, e, 0x44), _mm512_shuffle_f32x4(c, e, 0xee));
+  // One 128-bit quarter each: lanes 0..3 of the four sums.
+  const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, ce, 0x88), _mm512_shuffle_f32x4(ab, ce, 0xdd));
+  const __m512 two = _mm512_add_ps(four, _mm512_shuffle_ps(four, four, 0x4e));
+  const __m512 one = _mm512_add_ps(two, _mm512_shuffle_ps(two, two, 0xb1));
+  const __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, one)));
+#else
+  for (int i = 0; i < 4; ++i) out[i] = ReduceLanes(sums[i]);
+#endif
+}
+
+// `bytes` bytes, then zeros. A library copy of variable size would cost more than a chunk's products.
+template <int64_t kBytes>
+HWY_INLINE void CopyPadded(const uint8_t* HWY_RESTRICT from, int64_t bytes, uint8_t (&to)[kBytes]) {
+  const hn::CappedTag<uint8_t, 64> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t at = 0;
+  for (; at + lanes <= bytes; at += lanes) hn::Store(hn::LoadU(d, from + at), d, to + at);
+  int64_t zeros = at;
+  for (; zeros < kBytes; zeros += lanes) hn::Store(hn::Zero(d), d, to + zeros);
+  for (; at < bytes; ++at) to[at] = from[at];
+}
+
 // Calls body(chunk bytes, four scale bytes, chunk index) for every chunk of a weight row; the last, incomplete one is
 // a zero-padded copy.
 template <class Decoder>
@@ -53,13 +83,12 @@ struct RowChunks {
     data = weight.data + row * weight.row_bytes();
     scales = Decoder::kScaled ? weight.scale_row(row) : nullptr;
     full = weight.columns / kChunk;
-    if (weight.columns % kChunk != 0) {
-      std::memset(tail, 0, sizeof(tail));
-      std::memcpy(tail, data + full * Decoder::kChunkBytes,
-                  static_cast<size_t>(weight.row_bytes() - full * Decoder::kChunkBytes));
+    const int64_t rest = weight.columns % kChunk;
+    if (rest != 0) {
+      CopyPadded(data + full * Decoder::kChunkBytes, weight.row_bytes() - full * Decoder::kChunkBytes, tail);
       if (Decoder::kScaled) {
-        std::memset(tail_scales, 127, 4);
-        std::memcpy(tail_scales, scales + full * 4, static_cast<size_t>(weight.columns % kChunk / 32));
+        const uint8_t* last = scales + full * 4;
+        for (int64_t i = 0; i < 4; ++i) tail_scales[i] = i < rest / 32 ? last[i] : 127;
       }
     }
   }
@@ -67,24 +96,19 @@ struct RowChunks {
   HWY_INLINE const uint8_t* scale(int64_t c) const { return c < full ? scales + c * 4 : tail_scales; }
 };
 
-// R activation rows against one weight row, decoded in registers: a single sequential stream of weights.
-template <class Decoder, int R>
-HWY_INLINE void StreamTile(const Decoder& decoder, const LinearSlice& slice, int64_t first_row, int64_t output) {
+// Chunks first..last-1 of one weight row, decoded in registers, against R activation rows; `ahead` is where to
+// prefetch.
+template <class Decoder, int R, int kHint>
+HWY_INLINE void StreamPiece(const Decoder& decoder, const RowChunks<Decoder>& row, const float* HWY_RESTRICT x,
+                            int64_t x_stride, int64_t first, int64_t last, const uint8_t* ahead,
+                            LaneVec (*HWY_RESTRICT sum)[kParts]) {
   const LaneTag d;
-  RowChunks<Decoder> row;
-  row.Init(slice.weight, output);
-  const float* x = static_cast<const float*>(slice.x) + first_row * slice.x_stride;
-  LaneVec sum[R][kParts];
-  DEEPINFER_UNROLL
-  for (int r = 0; r < R; ++r) {
-    for (int part = 0; part < kParts; ++part) sum[r][part] = hn::Zero(d);
-  }
-  const int64_t chunks = PaddedColumns(slice.weight.columns) / kChunk;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const uint8_t* data = row.chunk(chunk);
-    for (int64_t line = 0; line < Decoder::kChunkBytes; line += 64) __builtin_prefetch(data + kPrefetchBytes + line);
+  for (int64_t chunk = first; chunk < last; ++chunk) {
+    for (int64_t line = 0; line < Decoder::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, kHint);
+    ahead += Decoder::kChunkBytes;
     typename Decoder::Staged staged;
-    Decoder::Stage(data, staged);
+    Decoder::Stage(row.chunk(chunk), staged);
+    DEEPINFER_UNROLL
     for (int part = 0; part < kParts; ++part) {
       LaneVec w[8];
       decoder.Decode(d, staged, part, w);
@@ -92,7 +116,7 @@ HWY_INLINE void StreamTile(const Decoder& decoder, const LinearSlice& slice, int
       if constexpr (Decoder::kScaled) scale = ScaleLanes(d, row.scale(chunk), part, Decoder::kFactor);
       DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) {
-        const float* xr = x + r * slice.x_stride + chunk * kChunk + part * kLanes;
+        const float* xr = x + r * x_stride + chunk * kChunk + part * kLanes;
         LaneVec partial = hn::Mul(w[0], hn::Load(d, xr));
         DEEPINFER_UNROLL
         for (int s = 1; s < 8; ++s) partial = hn::MulAdd(w[s], hn::Load(d, xr + 16 * s), partial);
@@ -104,28 +128,94 @@ HWY_INLINE void StreamTile(const Decoder& decoder, const LinearSlice& slice, int
       }
     }
   }
+}
+
+template <int R>
+HWY_INLINE void StoreOutputs(const LaneVec (*HWY_RESTRICT sum)[kParts], float* HWY_RESTRICT out, int64_t out_stride) {
+  int r = 0;
   DEEPINFER_UNROLL
-  for (int r = 0; r < R; ++r) slice.out[(first_row + r) * slice.out_stride + output] = ReduceLanes(sum[r]);
+  for (; r + 4 <= R; r += 4) {
+    HWY_ALIGN float four[4];
+    ReduceFour(sum + r, four);
+    DEEPINFER_UNROLL
+    for (int i = 0; i < 4; ++i) out[(r + i) * out_stride] = four[i];
+  }
+  DEEPINFER_UNROLL
+  for (; r < R; ++r) out[r * out_stride] = ReduceLanes(sum[r]);
+}
+
+// R activation rows against `outputs` <= kStreamGroup weight rows, one after the other so that the weights are a single
+// sequential stream, in column blocks whose activations stay in the L1 cache.
+template <class Decoder, int R>
+void StreamGroup(const Decoder& decoder, const LinearSlice& slice, const RowChunks<Decoder>* rows, int64_t first_row,
+                 int64_t output, int64_t outputs) {
+  const LaneTag d;
+  const int64_t chunks = PaddedColumns(slice.weight.columns) / kChunk;
+  const int64_t blocks = R == 1 ? 1 : StreamBlocks(chunks, R * kChunk * 4);
+  const float* x = static_cast<const float*>(slice.x) + first_row * slice.x_stride;
+  float* out = slice.out + first_row * slice.out_stride + output;
+  const uint8_t* ahead = rows[0].data + kStreamGroup * slice.weight.row_bytes();
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t first = chunks * block / blocks;
+    const int64_t last = chunks * (block + 1) / blocks;
+    for (int64_t c = 0; c < outputs; ++c) {
+      float* lanes = slice.accumulators + c * R * 16;
+      LaneVec sum[R][kParts];
+      DEEPINFER_UNROLL
+      for (int r = 0; r < R; ++r) {
+        DEEPINFER_UNROLL
+        for (int part = 0; part < kParts; ++part) {
+          sum[r][part] = block == 0 ? hn::Zero(d) : hn::Load(d, lanes + r * 16 + part * kLanes);
+        }
+      }
+      if (blocks == 1) {
+        StreamPiece<Decoder, R, 3>(decoder, rows[c], x, slice.x_stride, first, last, rows[c].data + kPrefetchBytes,
+                                   sum);
+      } else {
+        StreamPiece<Decoder, R, 2>(decoder, rows[c], x, slice.x_stride, first, last, ahead, sum);
+        ahead += (last - first) * Decoder::kChunkBytes;
+      }
+      if (block + 1 == blocks) {
+        StoreOutputs<R>(sum, out + c, slice.out_stride);
+        continue;
+      }
+      DEEPINFER_UNROLL
+      for (int r = 0; r < R; ++r) {
+        DEEPINFER_UNROLL
+        for (int part = 0; part < kParts; ++part) hn::Store(sum[r][part], d, lanes + r * 16 + part * kLanes);
+      }
+    }
+  }
 }
 
 template <class Decoder>
 void StreamSlice(const LinearSlice& slice) {
   const Decoder decoder;
-  for (int64_t output = slice.begin; output < slice.end; ++output) {
-    int64_t row = 0;
-    for (; row + 4 <= slice.rows; row += 4) StreamTile<Decoder, 4>(decoder, slice, row, output);
-    for (; row + 2 <= slice.rows; row += 2) StreamTile<Decoder, 2>(decoder, slice, row, output);
-    if (row < slice.rows) StreamTile<Decoder, 1>(decoder, slice, row, output);
+  const int64_t tiles = (slice.rows + kTileRows - 1) / kTileRows;
+  for (int64_t output = slice.begin; output < slice.end; output += kStreamGroup) {
+    const int64_t outputs = HWY_MIN(kStreamGroup, slice.end - output);
+    RowChunks<Decoder> rows[kStreamGroup];
+    for (int64_t c = 0; c < outputs; ++c) rows[c].Init(slice.weight, output + c);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = slice.rows * tile / tiles;
+      WithTileRows(slice.rows * (tile + 1) / tiles - row, [&](auto count) HWY_ATTR {
+        constexpr int kRows = HWY_MIN(decltype(count)::value, kTileRows);
+        StreamGroup<Decoder, kRows>(decoder, slice, rows, row, output, outputs);
+      });
+    }
   }
 }
 
-// Decodes `chunks` chunks of one weight row from chunk `first` on: 128 weights and 16 scale lanes each.
+// Decodes `chunks` chunks of one weight row from chunk `first` on: 128 weights and 16 scale lanes each. `ahead` is
+// where to prefetch.
 template <class Decoder>
 HWY_INLINE void FillPanelRow(const Decoder& decoder, const RowChunks<Decoder>& row, int64_t first, int64_t chunks,
-                             float* HWY_RESTRICT panel) {
+                             const uint8_t* ahead, float* HWY_RESTRICT panel) {
   const LaneTag d;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     float* to = panel + chunk * kPanelChunkFloats;
+    for (int64_t line = 0; line < Decoder::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    ahead += Decoder::kChunkBytes;
     typename Decoder::Staged staged;
     Decoder::Stage(row.chunk(first + chunk), staged);
     for (int part = 0; part < kParts; ++part) {
@@ -149,19 +239,32 @@ HWY_INLINE void KeepInRegister(LaneVec& v) {
 #endif
 }
 
-// R activation rows against C panel rows over the panel's chunks; running sums [row][kPanelRows][16] stay in memory.
+// What the tiles of one column block of a panel share.
+struct PanelBlock {
+  const float* panel;
+  int64_t stride;  // floats from one panel row to the next
+  int64_t chunks;
+  bool first;  // sums start from zero
+  bool last;   // sums are folded into outputs
+};
+
+// R activation rows against C panel rows over the block's chunks; running sums [row][sum_rows][16] stay in memory.
 template <int R, int C>
-HWY_INLINE void BlockTile(const float* HWY_RESTRICT x, int64_t x_stride, const float* HWY_RESTRICT panel,
-                          int64_t panel_stride, int64_t chunks, float* HWY_RESTRICT sums) {
+HWY_INLINE void BlockTile(const PanelBlock& block, const float* HWY_RESTRICT x, int64_t x_stride,
+                          const float* HWY_RESTRICT panel, float* HWY_RESTRICT sums, int64_t sum_rows,
+                          float* HWY_RESTRICT out, int64_t out_stride) {
   const LaneTag d;
+  LaneVec total[R][C][kParts];
   for (int part = 0; part < kParts; ++part) {
     LaneVec sum[R][C];
     DEEPINFER_UNROLL
     for (int r = 0; r < R; ++r) {
       DEEPINFER_UNROLL
-      for (int c = 0; c < C; ++c) sum[r][c] = hn::Load(d, sums + (r * kPanelRows + c) * 16 + part * kLanes);
+      for (int c = 0; c < C; ++c) {
+        sum[r][c] = block.first ? hn::Zero(d) : hn::Load(d, sums + (r * sum_rows + c) * 16 + part * kLanes);
+      }
     }
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    for (int64_t chunk = 0; chunk < block.chunks; ++chunk) {
       const float* xc = x + chunk * kChunk + part * kLanes;
       const float* wc = panel + chunk * kPanelChunkFloats + part * kLanes;
       LaneVec partial[R][C];
@@ -175,7 +278,7 @@ HWY_INLINE void BlockTile(const float* HWY_RESTRICT x, int64_t x_stride, const f
         }
         DEEPINFER_UNROLL
         for (int c = 0; c < C; ++c) {
-          LaneVec w = hn::Load(d, wc + c * panel_stride + 16 * s);
+          LaneVec w = hn::Load(d, wc + c * block.stride + 16 * s);
           KeepInRegister(w);
           DEEPINFER_UNROLL
           for (int r = 0; r < R; ++r) {
@@ -185,7 +288,7 @@ HWY_INLINE void BlockTile(const float* HWY_RESTRICT x, int64_t x_stride, const f
       }
       DEEPINFER_UNROLL
       for (int c = 0; c < C; ++c) {
-        const LaneVec scale = hn::Load(d, wc + c * panel_stride + kChunk);
+        const LaneVec scale = hn::Load(d, wc + c * block.stride + kChunk);
         DEEPINFER_UNROLL
         for (int r = 0; r < R; ++r) sum[r][c] = hn::MulAdd(partial[r][c], scale, sum[r][c]);
       }
@@ -193,55 +296,70 @@ HWY_INLINE void BlockTile(const float* HWY_RESTRICT x, int64_t x_stride, const f
     DEEPINFER_UNROLL
     for (int r = 0; r < R; ++r) {
       DEEPINFER_UNROLL
-      for (int c = 0; c < C; ++c) hn::Store(sum[r][c], d, sums + (r * kPanelRows + c) * 16 + part * kLanes);
+      for (int c = 0; c < C; ++c) {
+        if (block.last) {
+          total[r][c][part] = sum[r][c];
+        } else {
+          hn::Store(sum[r][c], d, sums + (r * sum_rows + c) * 16 + part * kLanes);
+        }
+      }
     }
   }
-}
-
-template <int R>
-HWY_INLINE void BlockTileRow(const float* x, int64_t x_stride, const float* panel, int64_t panel_stride, int64_t chunks,
-                             int64_t outputs, float* sums) {
-  int64_t c = 0;
-  for (; c + kBlockTileColumns <= outputs; c += kBlockTileColumns) {
-    BlockTile<R, kBlockTileColumns>(x, x_stride, panel + c * panel_stride, panel_stride, chunks, sums + c * 16);
+  if (!block.last) return;
+  DEEPINFER_UNROLL
+  for (int r = 0; r < R; ++r) {
+    if constexpr (C == 4) {
+      ReduceFour(total[r], out + r * out_stride);
+    } else {
+      DEEPINFER_UNROLL
+      for (int c = 0; c < C; ++c) out[r * out_stride + c] = ReduceLanes(total[r][c]);
+    }
   }
-  for (; c < outputs; ++c) BlockTile<R, 1>(x, x_stride, panel + c * panel_stride, panel_stride, chunks, sums + c * 16);
 }
 
 template <class Decoder>
 void BlockSlice(const LinearSlice& slice) {
   const Decoder decoder;
-  const LaneTag d;
   const int64_t chunks = PaddedColumns(slice.weight.columns) / kChunk;
-  constexpr int64_t kBlockChunks = kPanelColumns / kChunk;
-  constexpr int64_t kPanelStride = kBlockChunks * kPanelChunkFloats;
-  for (int64_t output = slice.begin; output < slice.end; output += kPanelRows) {
-    const int64_t outputs = HWY_MIN(kPanelRows, slice.end - output);
+  const PanelShape shape = ChoosePanel(slice.rows, chunks);
+  for (int64_t output = slice.begin; output < slice.end; output += shape.rows) {
+    const int64_t outputs = HWY_MIN(shape.rows, slice.end - output);
     RowChunks<Decoder> rows[kPanelRows];
     for (int64_t c = 0; c < outputs; ++c) rows[c].Init(slice.weight, output + c);
-    std::memset(slice.accumulators, 0, static_cast<size_t>(slice.rows * kPanelRows * 16) * sizeof(float));
-    for (int64_t first = 0; first < chunks; first += kBlockChunks) {
-      const int64_t count = HWY_MIN(kBlockChunks, chunks - first);
+    const uint8_t* ahead = rows[0].data + shape.rows * slice.weight.row_bytes();
+    for (int64_t first = 0; first < chunks; first += shape.chunks) {
+      const int64_t count = HWY_MIN(shape.chunks, chunks - first);
+      const PanelBlock block{slice.panel, count * kPanelChunkFloats, count, first == 0, first + count == chunks};
       for (int64_t c = 0; c < outputs; ++c) {
-        FillPanelRow(decoder, rows[c], first, count, slice.panel + c * kPanelStride);
+        FillPanelRow(decoder, rows[c], first, count, ahead, slice.panel + c * block.stride);
+        ahead += count * Decoder::kChunkBytes;
       }
       const float* x = static_cast<const float*>(slice.x) + first * kChunk;
-      int64_t row = 0;
-      for (; row + kBlockTileRows <= slice.rows; row += kBlockTileRows) {
-        BlockTileRow<kBlockTileRows>(x + row * slice.x_stride, slice.x_stride, slice.panel, kPanelStride, count,
-                                     outputs, slice.accumulators + row * kPanelRows * 16);
-      }
-      for (; row < slice.rows; ++row) {
-        BlockTileRow<1>(x + row * slice.x_stride, slice.x_stride, slice.panel, kPanelStride, count, outputs,
-                        slice.accumulators + row * kPanelRows * 16);
-      }
-    }
-    for (int64_t row = 0; row < slice.rows; ++row) {
-      for (int64_t c = 0; c < outputs; ++c) {
-        LaneVec parts[kParts];
-        const float* sums = slice.accumulators + (row * kPanelRows + c) * 16;
-        for (int part = 0; part < kParts; ++part) parts[part] = hn::Load(d, sums + part * kLanes);
-        slice.out[row * slice.out_stride + output + c] = ReduceLanes(parts);
+      for (int64_t row = 0; row < slice.rows;) {
+        const int64_t height = BlockTileHeight(slice.rows - row);
+        const auto run = [&](auto tile) HWY_ATTR {
+          constexpr int kRows = decltype(tile)::value;
+          const float* xr = x + row * slice.x_stride;
+          float* sums = slice.accumulators + row * shape.rows * 16;
+          float* out = slice.out + row * slice.out_stride + output;
+          int64_t c = 0;
+          for (; c + kBlockTileColumns <= outputs; c += kBlockTileColumns) {
+            BlockTile<kRows, kBlockTileColumns>(block, xr, slice.x_stride, block.panel + c * block.stride,
+                                                sums + c * 16, shape.rows, out + c, slice.out_stride);
+          }
+          for (; c < outputs; ++c) {
+            BlockTile<kRows, 1>(block, xr, slice.x_stride, block.panel + c * block.stride, sums + c * 16, shape.rows,
+                                out + c, slice.out_stride);
+          }
+        };
+        if (height == 3) {
+          run(TileRows<3>());
+        } else if (height == 2) {
+          run(TileRows<2>());
+        } else {
+          run(TileRows<1>());
+        }
+        row += height;
       }
     }
   }
@@ -276,18 +394,25 @@ void BlockAny(const LinearSlice& slice) {
 }
 
 void OrderRow(const float* x, int64_t columns, bool quantise, float* HWY_RESTRICT ordered) {
+  const LaneTag d;
   HWY_ALIGN float chunk[kChunk];
   for (int64_t begin = 0; begin < columns; begin += kChunk) {
     const int64_t count = HWY_MIN(kChunk, columns - begin);
     const float* from = x + begin;
     if (quantise) {
       FakeQuantiseFp8(hn::ScalableTag<float>(), from, chunk, count);
-    } else {
-      std::memcpy(chunk, from, static_cast<size_t>(count) * sizeof(float));
+      for (int64_t c = count; c < kChunk; ++c) chunk[c] = 0;
+      from = chunk;
+    } else if (count < kChunk) {
+      for (int64_t c = 0; c < kChunk; ++c) chunk[c] = c < count ? from[c] : 0;
+      from = chunk;
     }
-    std::memset(chunk + count, 0, static_cast<size_t>(kChunk - count) * sizeof(float));
-    for (int s = 0; s < 8; ++s) {
-      for (int l = 0; l < 16; ++l) ordered[begin + 16 * s + l] = chunk[8 * l + kDotColumnOrder[s]];
+    F32Decoder::Staged staged;
+    F32Decoder::Stage(reinterpret_cast<const uint8_t*>(from), staged);
+    for (int part = 0; part < kParts; ++part) {
+      LaneVec lanes[8];
+      F32Decoder::Decode(d, staged, part, lanes);
+      for (int s = 0; s < 8; ++s) hn::Store(lanes[s], d, ordered + begin + 16 * s + part * kLanes);
     }
   }
 }

@@ -16,17 +16,83 @@
 
 namespace deepinfer::cpu {
 
-/// Weight rows decoded side by side.
+/// Most weight rows decoded side by side.
 inline constexpr int64_t kPanelRows = 16;
-/// Columns of one panel: 4 chunks, so that half a panel and three activation rows stay in the L1 cache.
-inline constexpr int64_t kPanelColumns = 4 * kChunk;
+/// Chunks in a panel, over all its weight rows, so that half a panel and three activation rows stay in the L1 cache.
+inline constexpr int64_t kPanelChunks = 64;
 /// Per weight row and chunk: 128 weights, then 16 scale lanes.
 inline constexpr int64_t kPanelChunkFloats = kChunk + 16;
-inline constexpr int64_t kPanelFloats = kPanelRows * (kPanelColumns / kChunk) * kPanelChunkFloats;
+inline constexpr int64_t kPanelFloats = kPanelChunks * kPanelChunkFloats;
 inline constexpr int64_t kAccumulatorFloats = kRowBlock * kPanelRows * 16;
 
 /// How far ahead of the weights in use the stream kernels prefetch.
 inline constexpr int64_t kPrefetchBytes = 2048;
+
+/// The stream kernels take this many weight rows at a time and this many activation rows.
+inline constexpr int64_t kStreamGroup = 8;
+inline constexpr int64_t kStreamTile = 8;
+static_assert(kStreamGroup * kStreamTile * 16 <= kAccumulatorFloats);
+
+// The functions below are inlined wherever they stand: files compiled for more instructions than the rest of the
+// program must leave no copy of them behind.
+#define DEEPINFER_LIMITS_INLINE [[gnu::always_inline]] inline constexpr
+
+/// Column blocks of a stream tile whose activations take `chunk_bytes` per chunk: one block stays in the L1 cache
+/// beside the weights that stream past.
+DEEPINFER_LIMITS_INLINE int64_t StreamBlocks(int64_t chunks, int64_t chunk_bytes) {
+  constexpr int64_t kBlockBytes = 12 * 1024;
+  const int64_t most = kBlockBytes / chunk_bytes;
+  return (chunks + most - 1) / most;
+}
+
+/// A number of activation rows as a type.
+template <int kRows>
+struct TileRows {
+  static constexpr int value = kRows;
+};
+
+/// Calls body(TileRows<rows>()) for 1 <= rows <= kStreamTile.
+template <class Body>
+DEEPINFER_LIMITS_INLINE void WithTileRows(int64_t rows, const Body& body) {
+  switch (rows) {
+    case 1:
+      return body(TileRows<1>());
+    case 2:
+      return body(TileRows<2>());
+    case 3:
+      return body(TileRows<3>());
+    case 4:
+      return body(TileRows<4>());
+    case 5:
+      return body(TileRows<5>());
+    case 6:
+      return body(TileRows<6>());
+    case 7:
+      return body(TileRows<7>());
+    default:
+      return body(TileRows<8>());
+  }
+}
+
+/// Weight rows of a panel and chunks of each.
+struct PanelShape {
+  int64_t rows;
+  int64_t chunks;
+};
+
+/// Few activation rows: long panels, whose sums visit memory less often. Many: tall ones, which read the activations
+/// less often.
+DEEPINFER_LIMITS_INLINE PanelShape ChoosePanel(int64_t rows, int64_t chunks) {
+  const int64_t height = rows <= 48 ? kPanelRows / 2 : kPanelRows;
+  const int64_t most = kPanelChunks / height;
+  const int64_t blocks = (chunks + most - 1) / most;
+  return {height, (chunks + blocks - 1) / blocks};
+}
+
+/// Activation rows of the next tile when `rows` are left: threes, and twos rather than a single one.
+DEEPINFER_LIMITS_INLINE int64_t BlockTileHeight(int64_t rows) {
+  return rows == 4 || rows == 2 ? 2 : rows < 3 ? rows : 3;
+}
 
 }  // namespace deepinfer::cpu
 
