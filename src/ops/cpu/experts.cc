@@ -12,7 +12,7 @@ namespace {
 
 // Tokens of one pass: enough that a popular expert fills row blocks, few enough that the pairs' buffers stay small.
 constexpr int64_t kExpertTokens = 512;
-// Outputs that a worker computes of one expert before it combines them.
+// Outputs that a worker computes of one expert with kRowBlock pairs before it combines them.
 constexpr int64_t kExpertTile = 256;
 
 // Pairs of `rows` tokens sorted by expert, tokens ascending within one.
@@ -65,9 +65,16 @@ struct Pass {
     });
   }
 
-  // Outputs begin..end of `weight` for a run of pairs into tile [pair][kExpertTile].
+  // Outputs in a row of a tile: the fewer pairs an expert has, the longer the run of its weights that is read at once.
+  int64_t TileWidth() const {
+    int64_t most = 1;
+    ForRuns([&](const ExpertWeights&, int64_t, int64_t count) { most = std::max(most, count); });
+    return kRowBlock * kExpertTile / most / kPanelRows * kPanelRows;
+  }
+
+  // Outputs begin..end of `weight` for a run of pairs into tile [pair][tile_width].
   void Multiply(int worker, const WeightMatrix& weight, LinearPath path, int64_t pair, int64_t pairs, int64_t begin,
-                int64_t end, float* tile) const {
+                int64_t end, float* tile, int64_t tile_width) const {
     const int64_t stride = PaddedColumns(weight.columns);
     const int64_t element = path == LinearPath::kBf16Pairs ? 2 : 4;
     RunLinearSlice({.x = reinterpret_cast<const uint8_t*>(scratch.ordered.data()) + pair * stride * element,
@@ -77,7 +84,7 @@ struct Pass {
                     .begin = begin,
                     .end = end,
                     .out = tile - begin,
-                    .out_stride = kExpertTile,
+                    .out_stride = tile_width,
                     .panel = linear.panels.data() + worker * kPanelFloats,
                     .accumulators = linear.accumulators.data() + worker * kAccumulatorFloats},
                    path);
@@ -96,6 +103,7 @@ void RunPass(const Pass& pass, ConstFloatView x, int64_t pairs, float limit, Flo
   const LinearPath up_path = ChooseLinearPath(shape.w1.format, pass.activation);
   const LinearPath down_path = ChooseLinearPath(shape.w2.format, pass.activation);
   const ExpertsScratch& scratch = pass.scratch;
+  const int64_t tile_width = pass.TileWidth();
 
   pass.Order(pairs, shape.w1.columns, up_path, [&](int64_t pair) { return x.row(scratch.pair_token[pair]); });
   pass.pool.Run([&](int worker) {
@@ -103,13 +111,13 @@ void RunPass(const Pass& pass, ConstFloatView x, int64_t pairs, float limit, Flo
     float* gate = pass.tile(worker, 0);
     float* up = pass.tile(worker, 1);
     pass.ForRuns([&](const ExpertWeights& expert, int64_t pair, int64_t count) {
-      for (int64_t begin = range.begin; begin < range.end; begin += kExpertTile) {
-        const int64_t end = std::min(range.end, begin + kExpertTile);
-        pass.Multiply(worker, expert.w1, up_path, pair, count, begin, end, gate);
-        pass.Multiply(worker, expert.w3, up_path, pair, count, begin, end, up);
+      for (int64_t begin = range.begin; begin < range.end; begin += tile_width) {
+        const int64_t end = std::min(range.end, begin + tile_width);
+        pass.Multiply(worker, expert.w1, up_path, pair, count, begin, end, gate, tile_width);
+        pass.Multiply(worker, expert.w3, up_path, pair, count, begin, end, up, tile_width);
         for (int64_t i = 0; i < count; ++i) {
           // The routing weight multiplies before w2 and its activation quantisation.
-          SwiGluRow(gate + i * kExpertTile, up + i * kExpertTile, limit, scratch.pair_weight[pair + i],
+          SwiGluRow(gate + i * tile_width, up + i * tile_width, limit, scratch.pair_weight[pair + i],
                     scratch.hidden.data() + (pair + i) * inner + begin, end - begin);
         }
       }
@@ -120,13 +128,13 @@ void RunPass(const Pass& pass, ConstFloatView x, int64_t pairs, float limit, Flo
   pass.pool.Run([&](int worker) {
     const StaticRange range = SplitRange(width, worker, pass.pool.workers(), kPanelRows);
     float* tile = pass.tile(worker, 0);
-    for (int64_t begin = range.begin; begin < range.end; begin += kExpertTile) {
-      const int64_t end = std::min(range.end, begin + kExpertTile);
+    for (int64_t begin = range.begin; begin < range.end; begin += tile_width) {
+      const int64_t end = std::min(range.end, begin + tile_width);
       for (int64_t t = 0; t < out.rows; ++t) std::fill(out.row(t) + begin, out.row(t) + end, 0.0f);
       pass.ForRuns([&](const ExpertWeights& expert, int64_t pair, int64_t count) {
-        pass.Multiply(worker, expert.w2, down_path, pair, count, begin, end, tile);
+        pass.Multiply(worker, expert.w2, down_path, pair, count, begin, end, tile, tile_width);
         for (int64_t i = 0; i < count; ++i) {
-          AddRow(tile + i * kExpertTile, out.row(scratch.pair_token[pair + i]) + begin, end - begin);
+          AddRow(tile + i * tile_width, out.row(scratch.pair_token[pair + i]) + begin, end - begin);
         }
       });
     }
