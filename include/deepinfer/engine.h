@@ -49,6 +49,8 @@ struct EngineOptions {
   SpeculationRule speculation_rule = SpeculationRule::kCoupled;
   /// Profile the cost of steps at the start; without it nothing is trimmed, and the log says so.
   bool profile_steps = true;
+  /// Store the calibration of the confidence head beside the model when it is fitted on first use.
+  bool store_calibration = true;
 
   /// kInvalidArgument naming the field.
   Status Validate() const;
@@ -86,12 +88,11 @@ struct EngineStatistics {
   int64_t snapshots_free = 0;
   double device_seconds = 0;  ///< spent computing steps
   double host_seconds = 0;    ///< spent planning steps and reading results
-  std::string speculation;    ///< acceptance by position, verify lengths, calibration error: text for people
   DraftCounts drafts;
-  std::vector<int64_t> accepted_by_position;  // [block]
-  std::vector<int64_t> verified_by_position;  // [block]
-  std::vector<int64_t> verify_lengths;        // [block + 1] drafted steps by length
-  double calibration_error = 0;
+  std::vector<int64_t> verified_by_position;  // [b] steps that verified draft k of a block
+  std::vector<int64_t> accepted_by_position;  // [b] of these: accepted
+  std::vector<int64_t> verify_lengths;        // [b + 1] drafted steps by verify length
+  double calibration_error = 0;               ///< of the survival that the confidence head predicts, 0..1
 };
 
 /// The answers to one request, as they come. A stream holds what was not read yet; a slow reader loses nothing.

@@ -106,8 +106,7 @@ Status EngineCore::Build() {
   observations_ = std::make_unique<DraftObservations>(block);
   speculation_ = std::make_unique<SpeculationStatistics>(block);
   survival_.resize(static_cast<size_t>(block));
-  DEEPINFER_ASSIGN_OR_RETURN(executor_,
-                             StepExecutor::Create(*model_, *ops_, plan_.executor, pieces_.data(), profile_));
+  DEEPINFER_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*model_, *ops_, plan_.executor, pieces_.data(), profile_));
   executor_->SetCalibration(calibration_);
 
   SchedulerOptions scheduling;
@@ -322,7 +321,7 @@ void EngineCore::Learn(std::span<const float> confidence, const SlotResult& slot
   if (!fitted.ok()) return;
   calibration_ = *fitted;
   // A model in a folder that cannot be written is calibrated again in the next run.
-  (void)SaveCalibration(files_.checkpoint->directory(), calibration_);
+  if (plan_.options.store_calibration) (void)SaveCalibration(files_.checkpoint->directory(), calibration_);
   device_->Post([this, calibration = calibration_] { executor_->SetCalibration(calibration); });
 }
 
@@ -331,8 +330,12 @@ Result<Calibration> EngineCore::FitCalibration() const {
 }
 
 void EngineCore::PublishStatistics() {
-  EngineStatistics statistics;
   const SchedulerCounts counts = scheduler_->counts();
+  const auto copy = [](std::span<const int64_t> from, std::vector<int64_t>* to) {
+    to->assign(from.begin(), from.end());
+  };
+  const std::lock_guard lock(statistics_mutex_);
+  EngineStatistics& statistics = statistics_;
   statistics.running = counts.running;
   statistics.waiting = counts.waiting;
   statistics.steps = steps_;
@@ -358,8 +361,10 @@ void EngineCore::PublishStatistics() {
   statistics.drafts.drafted = speculation_->drafted_tokens();
   statistics.drafts.verified = speculation_->verified_tokens();
   statistics.drafts.accepted = speculation_->accepted_tokens();
-  const std::lock_guard lock(statistics_mutex_);
-  statistics_ = std::move(statistics);
+  copy(speculation_->verified_by_position(), &statistics.verified_by_position);
+  copy(speculation_->accepted_by_position(), &statistics.accepted_by_position);
+  copy(speculation_->length_histogram(), &statistics.verify_lengths);
+  statistics.calibration_error = speculation_->SurvivalError();
 }
 
 EngineStatistics EngineCore::statistics() const {

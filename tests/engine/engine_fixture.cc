@@ -27,7 +27,9 @@ constexpr char kProse[] =
 
 }  // namespace
 
-std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& options) {
+std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& asked) {
+  EngineOptions options = asked;
+  options.store_calibration = false;  // the folders are the repository's
   const std::filesystem::path nano = kSource / "models" / "nano";
   const std::filesystem::path folder = model == "nano" ? nano : kSource / "tests" / "data" / "models" / model;
   Result<ModelFiles> files = ModelFiles::Load(folder, nano / "tokenizer.json");
