@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Union, cast
 
 from ._errors import InvalidArgumentError
 
@@ -16,12 +16,14 @@ Conversation = Sequence[Message]
 Conversations = Union[Conversation, Sequence[Conversation]]
 
 
-def split_conversations(messages: Conversations) -> tuple[list[Conversation], bool]:
-    """One conversation or many -> a list, and whether it was one."""
+def split_conversations(messages: Conversations) -> list[Conversation]:
+    """One conversation or many -> a list of conversations."""
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-        raise InvalidArgumentError(f"messages: expected a list of messages, found {messages!r}")
-    is_one = not messages or not all(isinstance(entry, (list, tuple)) for entry in messages)
-    return ([messages], True) if is_one else (list(messages), False)  # type: ignore[list-item]
+        raise InvalidArgumentError(f"messages: expected a list of messages, found {messages!r:.80}")
+    many: list[Conversation] = [entry for entry in messages if isinstance(entry, (list, tuple))]
+    if many and len(many) == len(messages):
+        return many
+    return [cast(Conversation, messages)]
 
 
 def chat_request(messages: Conversation, tools: Sequence[Tool] | None, tool_choice: Any) -> str:

@@ -158,7 +158,7 @@ class LLM:
             thinking: reason before the answer (off); see CompletionOutput.reasoning.
             effort: how thoroughly: "low", "medium", "high", "max" or 1 to 100; implies thinking.
         """
-        conversations, _ = split_conversations(messages)
+        conversations = split_conversations(messages)
         params = _params_for_each(sampling_params, len(conversations))
         chats = [self._chat_submission(one, tools, tool_choice, thinking, effort) for one in conversations]
         return self._run(list(zip(chats, params)), use_tqdm)
@@ -182,7 +182,7 @@ class LLM:
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Token ids of a text, nothing put in front. `special`: control tokens that it spells out become tokens."""
-        return self._engine.tokenize(text, special)
+        return self._engine.tokenize(_encodable(text), special)
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
@@ -242,7 +242,7 @@ class LLM:
         if ids is None:
             if not isinstance(text, str):
                 raise InvalidArgumentError(f"prompt: expected a text, found {text!r:.80}")
-            ids = self._engine.tokenize(_encodable(text))
+            ids = self.tokenize(text)
             if ids[:1] != [self.bos_token_id]:
                 ids.insert(0, self.bos_token_id)
         _assign(submission, "prompt", "prompt_token_ids", ids, "a list of token ids")
