@@ -120,6 +120,9 @@ class Engine {
 
   virtual const EngineOptions& options() const = 0;  ///< with everything chosen
 
+  /// What was asked for and is off, and why, for the log; empty: nothing.
+  virtual std::string warning() const = 0;
+
   /// kInvalidArgument: names the field; kResourceExhausted: it can never fit, with the numbers.
   virtual Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) = 0;
 

@@ -107,7 +107,7 @@ Status EngineCore::Build() {
   speculation_ = std::make_unique<SpeculationStatistics>(block);
   survival_.resize(static_cast<size_t>(block));
   DEEPINFER_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*model_, *ops_, plan_.executor, pieces_.data(), profile_));
-  executor_->SetCalibration(calibration_);
+  executor_->drafter().SetCalibration(calibration_);
 
   SchedulerOptions scheduling;
   scheduling.max_num_seqs = plan_.options.max_num_seqs;
@@ -137,6 +137,11 @@ EngineCore::~EngineCore() {
     inbox_->changed.notify_all();
     thread_.join();
   }
+}
+
+std::string EngineCore::warning() const {
+  const bool trims = plan_.options.draft_length > 0 && plan_.options.variable_drafts;
+  return trims ? executor_->drafter().warning() : std::string();
 }
 
 Status EngineCore::CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const {
@@ -322,7 +327,7 @@ void EngineCore::Learn(std::span<const float> confidence, const SlotResult& slot
   calibration_ = *fitted;
   // A model in a folder that cannot be written is calibrated again in the next run.
   if (plan_.options.store_calibration) (void)SaveCalibration(files_.checkpoint->directory(), calibration_);
-  device_->Post([this, calibration = calibration_] { executor_->SetCalibration(calibration); });
+  device_->Post([this, calibration = calibration_] { executor_->drafter().SetCalibration(calibration); });
 }
 
 Result<Calibration> EngineCore::FitCalibration() const {

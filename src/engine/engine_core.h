@@ -29,6 +29,7 @@ class EngineCore final : public Engine {
   ~EngineCore() override;
 
   const EngineOptions& options() const override { return plan_.options; }
+  std::string warning() const override;
   Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) override;
   Status Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const override;
   std::string Detokenize(std::span<const int32_t> ids) const override;

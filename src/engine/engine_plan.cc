@@ -76,9 +76,9 @@ Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& c
 
   plan.executor.slots = chosen.max_num_seqs;
   plan.executor.max_model_len = chosen.max_model_len;
-  plan.executor.draft_length = chosen.draft_length;
-  plan.executor.variable_drafts = chosen.variable_drafts;
-  plan.executor.rule = chosen.speculation_rule;
+  plan.executor.drafts.draft_length = chosen.draft_length;
+  plan.executor.drafts.variable_drafts = chosen.variable_drafts;
+  plan.executor.drafts.rule = chosen.speculation_rule;
   plan.piece_bytes = layout->PieceBytes();
 
   KvManagerOptions& kv = plan.kv;

@@ -2,57 +2,23 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 
 #include "base/clock.h"
 
 namespace deepinfer {
-namespace {
-
-// Drafts of a sequence that has made none yet are expected to survive like this.
-constexpr float kFirstSurvival = 0.7F;
-
-}  // namespace
-
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(Model& model, Ops& ops, const ExecutorOptions& options,
                                                            uint8_t* pieces, StepProfile profile) {
-  std::unique_ptr<StepExecutor> executor(new StepExecutor(model, ops, options, pieces, std::move(profile)));
-  if (executor->options_.draft_length == 0) return executor;
-  const int64_t rows = options.slots * executor->layout_->window;
-  const int64_t width = std::ssize(model.config().dspark_target_layer_ids) * model.config().hidden_size;
-  if (!executor->tap_storage_.Allocate(rows * width)) {
-    return Status::ResourceExhausted("no memory for the taps of " + std::to_string(options.slots) +
-                                     " sequences: " + std::to_string(rows * width * 4) +
-                                     " bytes needed; lower max_num_seqs or set draft_length to 0");
-  }
-  executor->taps_ = FloatView(executor->tap_storage_.data(), rows, width, width);
+  std::unique_ptr<StepExecutor> executor(new StepExecutor(model, ops, options, pieces));
+  DEEPINFER_ASSIGN_OR_RETURN(executor->drafter_,
+                             Drafter::Create(model, executor->slots_, options.drafts, std::move(profile)));
   return executor;
 }
 
-StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces, StepProfile profile)
-    : model_(model),
-      ops_(ops),
-      options_(options),
-      layout_(model.layout()),
-      block_(layout_->stages > 0 ? model.config().dspark_block_size : 0),
-      slots_(static_cast<size_t>(options.slots)),
-      profile_(std::move(profile)),
-      planner_(&profile_, std::max<int64_t>(block_, 1)) {
-  options_.draft_length = static_cast<int>(std::min<int64_t>(options_.draft_length, block_));
-  planner_.Reserve(options.slots);
-  const auto block = static_cast<size_t>(block_);
+StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces)
+    : model_(model), ops_(ops), options_(options), layout_(model.layout()), slots_(static_cast<size_t>(options.slots)) {
   for (size_t i = 0; i < slots_.size(); ++i) {
-    DecodeSlot& slot = slots_[i];
-    slot.state = SequenceState::CreateLent(layout_, options.max_model_len,
-                                           pieces + static_cast<int64_t>(i) * layout_->PieceBytes());
-    slot.drafts.resize(block);
-    slot.confidence.resize(block);
-    slot.survival.resize(block);
-    slot.survival_before.resize(block);
-    slot.survival_average.resize(block);
-    if (options_.rule == SpeculationRule::kRejection && options_.draft_length > 0) {
-      slot.draft_logits.resize(block * static_cast<size_t>(model.config().vocab_size));
-    }
+    slots_[i].state = SequenceState::CreateLent(layout_, options.max_model_len,
+                                                pieces + static_cast<int64_t>(i) * layout_->PieceBytes());
   }
   const auto most_rows = static_cast<size_t>(model.options().max_rows_per_step);
   rows_.reserve(slots_.size());
@@ -60,24 +26,20 @@ StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& option
   batch_.reserve(slots_.size());
   rules_.reserve(most_rows);
   choices_.reserve(most_rows);
-  contexts_.reserve(2 * slots_.size());
-  draft_items_.reserve(slots_.size());
-  draft_slots_.reserve(slots_.size());
-  survival_.reserve(slots_.size() * block);
-  survival_before_.reserve(slots_.size() * block);
-  limits_.reserve(slots_.size());
-  lengths_.reserve(slots_.size());
-  one_draft_rules_.reserve(block);
+  one_draft_rules_.reserve(static_cast<size_t>(options.drafts.draft_length));
 }
 
 int64_t StepExecutor::bytes() const {
   const int64_t pages = 2 * std::ssize(layout_->sources) *
                         ((options_.max_model_len + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens);
-  int64_t slot = pages * static_cast<int64_t>(sizeof(uint8_t*)) + options_.max_model_len * 4 +
-                 block_ * static_cast<int64_t>(5 * sizeof(float));
-  if (!slots_.empty()) slot += static_cast<int64_t>(slots_[0].draft_logits.size() * sizeof(float));
+  const int64_t block = options_.drafts.draft_length > 0 ? model_.config().dspark_block_size : 0;
+  const bool keeps_logits = options_.drafts.rule == SpeculationRule::kRejection;
+  const int64_t draft_floats = block * (5 + (keeps_logits ? model_.config().vocab_size : 0));
+  const int64_t slot = pages * static_cast<int64_t>(sizeof(uint8_t*)) +
+                       options_.max_model_len * static_cast<int64_t>(sizeof(int32_t)) +
+                       draft_floats * static_cast<int64_t>(sizeof(float));
   const int64_t row = static_cast<int64_t>(sizeof(TokenRule) + sizeof(TokenChoice) + sizeof(int32_t));
-  return tap_storage_.bytes() + options_.slots * slot + model_.options().max_rows_per_step * row;
+  return drafter_->bytes() + options_.slots * slot + model_.options().max_rows_per_step * row;
 }
 
 void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
@@ -95,10 +57,10 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
   GatherRows(plan);
   Status status = RestartEncoders();
   if (status.ok()) {
-    PlanDrafts();
+    drafter_->PlanVerification(rows_);
     status = Forward();
   }
-  for (Row& row : rows_) {
+  for (StepRow& row : rows_) {
     row.result = static_cast<int32_t>(result->slots.size());
     SlotResult& slot_result = result->slots.emplace_back();
     slot_result.slot = row.item->slot;
@@ -107,15 +69,15 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
   }
   if (status.ok()) status = Choose(result);
   if (status.ok()) {
-    for (Row& row : rows_) Accept(row, result);
-    KeepTaps();
-    status = ProposeDrafts();
+    for (StepRow& row : rows_) Accept(row, result);
+    drafter_->KeepTaps(rows_, forward_);
+    status = drafter_->Propose(rows_);
   }
   if (status.ok()) {
-    for (const Row& row : rows_) SaveRings(row, result);
+    for (const StepRow& row : rows_) SaveRings(row, result);
   }
   if (!status.ok()) {
-    for (Row& row : rows_) Fail(row, status, result);
+    for (StepRow& row : rows_) Fail(row, status, result);
   }
 
   const RowCounts after = model_.row_counts();
@@ -132,12 +94,7 @@ void StepExecutor::Start(const SlotStart& start) {
   slot.finished = false;
   slot.pending = -1;
   slot.outputs = std::ssize(input.ids) - input.prompt_tokens;
-  slot.draft_count = 0;
-  slot.taps_begin = slot.taps_end = 0;
-  std::fill(slot.survival_average.begin(), slot.survival_average.end(), 0.0F);
-  float survival = 1;
-  for (float& value : slot.survival_average) value = survival *= kFirstSurvival;
-  slot.survival_before = slot.survival_average;
+  drafter_->Reset(&slot);
   slot.seen.clear();
   if (RowRules::HasPenalties(input.sampling)) {
     slot.seen.reserve(input.ids.size());
@@ -161,7 +118,7 @@ void StepExecutor::GatherRows(const StepPlan& plan) {
     DecodeSlot& slot = slots_[static_cast<size_t>(item.slot)];
     // A request that ended in the step before is still in the plan.
     if (slot.finished) continue;
-    Row& row = rows_.emplace_back();
+    StepRow& row = rows_.emplace_back();
     row.item = &item;
     row.slot = &slot;
     row.decode = item.count == 0;
@@ -172,7 +129,7 @@ void StepExecutor::GatherRows(const StepPlan& plan) {
 }
 
 Status StepExecutor::RestartEncoders() {
-  for (const Row& row : rows_) {
+  for (const StepRow& row : rows_) {
     const ReplaySettings& replay = row.slot->input->replay;
     SequenceState& state = *row.slot->state;
     const int64_t position = state.length();
@@ -192,59 +149,12 @@ Status StepExecutor::RestartEncoders() {
   return Status::Ok();
 }
 
-int32_t StepExecutor::DraftLimit(const DecodeSlot& slot, int64_t length) const {
-  // The last token of the answer takes index most_tokens - 1 and is never fed.
-  int64_t limit = std::min<int64_t>(options_.draft_length, slot.input->most_tokens - 2 - length);
-  limit = std::min(limit, slot.state->capacity() - 1 - length);
-  const ReplaySettings& replay = slot.input->replay;
-  if (replay.bounded) limit = std::min(limit, NextRestart(length, replay.grid) - 1 - length);
-  return static_cast<int32_t>(std::max<int64_t>(limit, 0));
-}
-
-void StepExecutor::PlanDrafts() {
-  survival_.clear();
-  survival_before_.clear();
-  limits_.clear();
-  int64_t other_rows = 0;
-  int64_t decoding = 0;
-  bool any = false;
-  for (Row& row : rows_) {
-    if (!row.decode) {
-      other_rows += row.item->count;
-      continue;
-    }
-    ++decoding;
-    DecodeSlot& slot = *row.slot;
-    const int32_t limit = std::min({slot.draft_count, row.item->max_drafts, DraftLimit(slot, slot.state->length())});
-    survival_.insert(survival_.end(), slot.survival.begin(), slot.survival.end());
-    survival_before_.insert(survival_before_.end(), slot.survival_before.begin(), slot.survival_before.end());
-    limits_.push_back(limit);
-    any = any || limit > 0;
-  }
-  if (!any) return;
-
-  lengths_.assign(static_cast<size_t>(decoding), 0);
-  const SpeculationBatch batch{survival_, limits_, other_rows};
-  if (!options_.variable_drafts || probe_) {
-    planner_.VerifyAll(batch, lengths_);
-  } else if (options_.rule == SpeculationRule::kCoupled) {
-    planner_.PlanVerification(batch, lengths_);
-  } else {
-    const int64_t capacity = planner_.PlanCapacity({survival_before_, limits_, other_rows});
-    planner_.AdmitTop(batch, capacity, lengths_);
-  }
-  size_t next = 0;
-  for (Row& row : rows_) {
-    if (row.decode) row.drafts = lengths_[next++];
-  }
-}
-
 Status StepExecutor::Forward() {
   ids_.clear();
   batch_.clear();
   rules_.clear();
   row_rules_.Clear();
-  for (Row& row : rows_) {
+  for (StepRow& row : rows_) {
     DecodeSlot& slot = *row.slot;
     row.first_id = static_cast<int32_t>(ids_.size());
     if (row.decode) {
@@ -257,7 +167,7 @@ Status StepExecutor::Forward() {
       ids_.insert(ids_.end(), first, first + row.row_count);
     }
   }
-  for (Row& row : rows_) {
+  for (StepRow& row : rows_) {
     DecodeSlot& slot = *row.slot;
     const auto ids = std::span(ids_).subspan(static_cast<size_t>(row.first_id), static_cast<size_t>(row.row_count));
     const bool all = row.decode || slot.input->prompt_logprobs;
@@ -311,9 +221,9 @@ Status StepExecutor::Choose(StepResult* result) {
   }
   ops_.ChooseTokens(forward_.logits, rules_, choices_);
 
-  if (options_.rule != SpeculationRule::kRejection) return Status::Ok();
+  if (options_.drafts.rule != SpeculationRule::kRejection) return Status::Ok();
   // Rejection: the tokens that stand are drafts; log probabilities are then those of the drafts.
-  for (Row& row : rows_) {
+  for (StepRow& row : rows_) {
     if (row.drafts == 0) continue;
     DecodeSlot& slot = *row.slot;
     const auto first = static_cast<size_t>(row.first_rule);
@@ -348,7 +258,7 @@ Status StepExecutor::Choose(StepResult* result) {
   return Status::Ok();
 }
 
-void StepExecutor::Fail(Row& row, const Status& status, StepResult* result) {
+void StepExecutor::Fail(StepRow& row, const Status& status, StepResult* result) {
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
   if (slot_result.finished) return;
   slot_result.finished = true;
@@ -357,7 +267,7 @@ void StepExecutor::Fail(Row& row, const Status& status, StepResult* result) {
   row.slot->finished = true;
 }
 
-void StepExecutor::Emit(Row& row, int32_t id, const TokenChoice& choice, StepResult* result) {
+void StepExecutor::Emit(StepRow& row, int32_t id, const TokenChoice& choice, StepResult* result) {
   DecodeSlot& slot = *row.slot;
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
   result->tokens.push_back({id, choice.logprob, choice.top.first(static_cast<size_t>(choice.top_count))});
@@ -375,7 +285,7 @@ void StepExecutor::Emit(Row& row, int32_t id, const TokenChoice& choice, StepRes
   }
 }
 
-void StepExecutor::RecordPromptLogprobs(const Row& row, StepResult* result) {
+void StepExecutor::RecordPromptLogprobs(const StepRow& row, StepResult* result) {
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
   slot_result.first_prompt_token = static_cast<int32_t>(result->prompt_tokens.size());
   for (int32_t i = 0; i < row.rule_count; ++i) {
@@ -389,7 +299,7 @@ void StepExecutor::RecordPromptLogprobs(const Row& row, StepResult* result) {
   }
 }
 
-void StepExecutor::SaveRings(const Row& row, StepResult* result) {
+void StepExecutor::SaveRings(const StepRow& row, StepResult* result) {
   DecodeSlot& slot = *row.slot;
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
   if (row.item->save_rings != nullptr) {
@@ -408,7 +318,7 @@ void StepExecutor::SaveRings(const Row& row, StepResult* result) {
   } while (slot.rolling[static_cast<size_t>(slot.next_rolling)] == nullptr);
 }
 
-void StepExecutor::Accept(Row& row, StepResult* result) {
+void StepExecutor::Accept(StepRow& row, StepResult* result) {
   DecodeSlot& slot = *row.slot;
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
   slot_result.first_token = static_cast<int32_t>(result->tokens.size());
@@ -458,113 +368,6 @@ void StepExecutor::Accept(Row& row, StepResult* result) {
   }
   slot.finished = slot_result.finished;
   slot.draft_count = 0;
-}
-
-void StepExecutor::KeepTaps() {
-  if (options_.draft_length == 0) return;
-  const int64_t window = layout_->window;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const Row& row = rows_[i];
-    DecodeSlot& slot = *row.slot;
-    if (slot.finished) continue;
-    // Rows that passed the decoder and stand; of these the last window of what is known.
-    const ItemRows& taps = forward_.items[i];
-    const int64_t first = row.first_position + row.row_count - taps.tap_count;
-    const int64_t end = row.decode ? slot.state->length() : row.first_position + row.row_count;
-    const int64_t known = row.decode ? end : std::ssize(slot.input->ids);
-    for (int64_t position = std::max(first, known - window); position < end; ++position) {
-      if (position != slot.taps_end) slot.taps_begin = position;
-      const float* from = forward_.taps.row(taps.first_tap + position - first);
-      std::copy_n(from, taps_.columns, taps_.row(row.item->slot * window + position % window));
-      slot.taps_end = position + 1;
-      slot.taps_begin = std::max(slot.taps_begin, slot.taps_end - window);
-    }
-  }
-}
-
-Status StepExecutor::FlushTaps(std::span<DecodeSlot* const> slots) {
-  const int64_t window = layout_->window;
-  const int64_t most = model_.options().max_rows_per_step;
-  contexts_.clear();
-  int64_t rows = 0;
-  for (DecodeSlot* slot : slots) {
-    const int64_t first_row = (slot - slots_.data()) * window;
-    while (slot->taps_begin < slot->taps_end) {
-      const int64_t at = slot->taps_begin % window;
-      const int64_t count = std::min({slot->taps_end - slot->taps_begin, window - at, most});
-      if (rows + count > most) {
-        DEEPINFER_RETURN_IF_ERROR(model_.ExtendDrafts(taps_, contexts_));
-        contexts_.clear();
-        rows = 0;
-      }
-      contexts_.push_back(
-          {slot->state.get(), static_cast<int32_t>(first_row + at), static_cast<int32_t>(count), slot->taps_begin});
-      rows += count;
-      slot->taps_begin += count;
-    }
-  }
-  return model_.ExtendDrafts(taps_, contexts_);
-}
-
-Status StepExecutor::ProposeDrafts() {
-  if (options_.draft_length == 0) return Status::Ok();
-  survival_.clear();
-  limits_.clear();
-  draft_slots_.clear();
-  for (const Row& row : rows_) {
-    DecodeSlot& slot = *row.slot;
-    if (slot.finished || slot.pending < 0) continue;
-    const int64_t length = slot.state->length();
-    const int32_t limit = slot.taps_end == length ? DraftLimit(slot, length) : 0;
-    survival_.insert(survival_.end(), slot.survival_average.begin(), slot.survival_average.end());
-    limits_.push_back(limit);
-    draft_slots_.push_back(&slot);
-  }
-  probe_ = false;
-  if (draft_slots_.empty()) return Status::Ok();
-  if (options_.variable_drafts) {
-    const DraftDecision decision = planner_.DecideDrafting({survival_, limits_, 0});
-    probe_ = decision.probe;
-    if (!decision.draft) return Status::Ok();
-  }
-
-  size_t kept = 0;
-  for (size_t i = 0; i < draft_slots_.size(); ++i) {
-    if (limits_[i] > 0) draft_slots_[kept++] = draft_slots_[i];
-  }
-  draft_slots_.resize(kept);
-  if (kept == 0) return Status::Ok();
-  DEEPINFER_RETURN_IF_ERROR(FlushTaps(draft_slots_));
-  draft_items_.clear();
-  draft_rules_.Clear();
-  for (DecodeSlot* draft_slot : draft_slots_) {
-    DecodeSlot& slot = *draft_slot;
-    DraftItem item{slot.state.get(), slot.pending, {}};
-    item.rule = draft_rules_.Make(slot, std::span(&slot.pending, 1), slot.state->length() + 1);
-    // Proposals behind the first would need other lists; they are only guesses.
-    item.rule.barred = {};
-    if (options_.rule == SpeculationRule::kRejection) item.rule.purpose = RandomPurpose::kDraft;
-    draft_items_.push_back(item);
-  }
-  const Result<DraftResult> drafts = model_.DraftBlocks(draft_items_, options_.draft_length);
-  if (!drafts.ok()) return drafts.status();
-  const auto sequences = static_cast<size_t>(std::ssize(draft_items_));
-  for (size_t s = 0; s < sequences; ++s) {
-    DecodeSlot& slot = *draft_slots_[s];
-    slot.draft_count = options_.draft_length;
-    // Positions behind the last proposal have no chance.
-    std::fill(slot.confidence.begin(), slot.confidence.end(), -std::numeric_limits<float>::infinity());
-    for (size_t k = 0; k < static_cast<size_t>(options_.draft_length); ++k) {
-      slot.drafts[k] = drafts->ids[k * sequences + s];
-      slot.confidence[k] = drafts->confidence[k * sequences + s];
-      if (slot.draft_logits.empty()) continue;
-      const auto row = static_cast<int64_t>(k * sequences + s);
-      std::copy_n(drafts->logits.row(row), drafts->logits.columns,
-                  slot.draft_logits.begin() + static_cast<int64_t>(k) * drafts->logits.columns);
-    }
-    Survival(slot.confidence, calibration_, slot.survival);
-  }
-  return Status::Ok();
 }
 
 }  // namespace deepinfer

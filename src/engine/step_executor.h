@@ -13,13 +13,12 @@
 #include <memory>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "deepinfer/engine.h"
-#include "engine/calibration.h"
 #include "engine/decode_slot.h"
+#include "engine/drafter.h"
 #include "engine/row_rules.h"
-#include "engine/speculation_planner.h"
 #include "engine/step_plan.h"
+#include "engine/step_row.h"
 #include "model/model.h"
 
 namespace deepinfer {
@@ -27,9 +26,7 @@ namespace deepinfer {
 struct ExecutorOptions {
   int64_t slots = 1;
   int64_t max_model_len = 0;  ///< tokens of one sequence
-  int draft_length = 0;
-  bool variable_drafts = true;
-  SpeculationRule rule = SpeculationRule::kCoupled;
+  DrafterOptions drafts;
 };
 
 class StepExecutor {
@@ -42,77 +39,41 @@ class StepExecutor {
   /// Runs one plan. Errors of the model end the requests of the plan, not the engine.
   void Run(const StepPlan& plan, StepResult* result);
 
-  void SetCalibration(const Calibration& calibration) { calibration_ = calibration; }
-  const std::string& speculation_warning() const { return planner_.warning(); }
+  Drafter& drafter() { return *drafter_; }
 
   /// Bytes of slots' tables and of what a step needs, for the memory plan.
   int64_t bytes() const;
 
  private:
-  StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces, StepProfile profile);
-
-  struct Row {  // one item of the plan that has rows in this step
-    const PlanItem* item = nullptr;
-    DecodeSlot* slot = nullptr;
-    bool decode = false;
-    int64_t first_position = 0;
-    int32_t first_id = 0;  // in ids_
-    int32_t row_count = 0;
-    int32_t drafts = 0;       // verified
-    int32_t first_rule = -1;  // in rules_; rows with logits, row_count of them for a decode, else 1
-    int32_t rule_count = 0;
-    int32_t first_logits = 0;
-    int32_t result = -1;  // in StepResult::slots
-  };
+  StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces);
 
   void Start(const SlotStart& start);
   void GatherRows(const StepPlan& plan);
   Status RestartEncoders();
-  void PlanDrafts();
   Status Forward();
   Status Choose(StepResult* result);
-  void Accept(Row& row, StepResult* result);
-  void RecordPromptLogprobs(const Row& row, StepResult* result);
-  void SaveRings(const Row& row, StepResult* result);
-  void Emit(Row& row, int32_t id, const TokenChoice& choice, StepResult* result);
-  void Fail(Row& row, const Status& status, StepResult* result);
-  void KeepTaps();
-  Status FlushTaps(std::span<DecodeSlot* const> slots);
-  Status ProposeDrafts();
-  int32_t DraftLimit(const DecodeSlot& slot, int64_t length) const;
+  void Accept(StepRow& row, StepResult* result);
+  void RecordPromptLogprobs(const StepRow& row, StepResult* result);
+  void SaveRings(const StepRow& row, StepResult* result);
+  void Emit(StepRow& row, int32_t id, const TokenChoice& choice, StepResult* result);
+  void Fail(StepRow& row, const Status& status, StepResult* result);
 
   Model& model_;
   Ops& ops_;
   ExecutorOptions options_;
   std::shared_ptr<const SequenceLayout> layout_;
-  int64_t block_ = 0;  // DSpark block size
   std::vector<DecodeSlot> slots_;
-  /// Taps of the last window of each slot, fed to the draft rings only when somebody drafts, for a machine on which
-  /// speculation does not pay must not pay for it. Row of position p: slot * window + p % window.
-  AlignedBuffer<float> tap_storage_;
-  FloatView taps_;  // [slots * window, taps * D]
-  StepProfile profile_;
-  SpeculationPlanner planner_;
-  Calibration calibration_;
-  bool probe_ = false;
+  std::unique_ptr<Drafter> drafter_;
 
   // Of the running step.
-  std::vector<Row> rows_;
+  std::vector<StepRow> rows_;
   std::vector<int32_t> ids_;
   std::vector<BatchItem> batch_;
   std::vector<TokenRule> rules_;
   std::vector<TokenChoice> choices_;
   std::vector<int32_t> restart_ids_;
   RowRules row_rules_;
-  RowRules draft_rules_;
   ForwardResult forward_;
-  std::vector<DraftContext> contexts_;
-  std::vector<DraftItem> draft_items_;
-  std::vector<DecodeSlot*> draft_slots_;
-  std::vector<float> survival_;  // [R, b]
-  std::vector<float> survival_before_;
-  std::vector<int32_t> limits_;             // [R]
-  std::vector<int32_t> lengths_;            // [R]
   std::vector<TokenRule> one_draft_rules_;  // [b] of a rejection check
 };
 

@@ -165,6 +165,8 @@ TEST(EngineErrors, NameTheFieldAndTheNumbers) {
   request.sampling.top_p = 0;
   expect(*engine, request, StatusCode::kInvalidArgument, "top_p");
 
+  EXPECT_NE(engine->warning().find("profile"), std::string::npos) << "without a profile nothing is trimmed, loudly";
+
   // A pool of three blocks.
   options.kv_memory_bytes = 3 * engine->options().kv_memory_bytes / engine->statistics().kv_blocks;
   const auto small = MakeEngine("tiny2", options);
