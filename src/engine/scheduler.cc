@@ -197,7 +197,6 @@ bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
   input->replay = request->cache.settings;
   input->prompt_logprobs = prompt_logprobs;
   request->input = std::move(input);
-  if (prompt_logprobs) request->prompt_logprobs = 0;
 
   request->slot = free_slots_.back();
   free_slots_.pop_back();
@@ -270,11 +269,13 @@ void Scheduler::ApplySlot(Request& request, const SlotResult& slot, const StepRe
     return PositionLogprobs{{token.id, token.logprob}, {token.top.begin(), token.top.end()}};
   };
   if (slot.prompt_token_count > 0) {
-    request.prompt_logprobs += slot.prompt_token_count;
     request.stream->Update([&](Generation* generation) {
       for (int32_t i = 0; i < slot.prompt_token_count; ++i) {
+        // After a preemption they come again.
+        if (slot.prompt_position - 1 + i < request.prompt_logprobs) continue;
         generation->prompt_logprobs.push_back(
             logprobs_of(result.prompt_tokens[static_cast<size_t>(slot.first_prompt_token + i)]));
+        ++request.prompt_logprobs;
       }
     });
   }

@@ -287,6 +287,7 @@ void StepExecutor::Emit(StepRow& row, int32_t id, const TokenChoice& choice, Ste
 
 void StepExecutor::RecordPromptLogprobs(const StepRow& row, StepResult* result) {
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
+  slot_result.prompt_position = row.first_position + 1;
   slot_result.first_prompt_token = static_cast<int32_t>(result->prompt_tokens.size());
   for (int32_t i = 0; i < row.rule_count; ++i) {
     const TokenRule& rule = rules_[static_cast<size_t>(row.first_rule + i)];

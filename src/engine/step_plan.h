@@ -96,6 +96,7 @@ struct SlotResult {
   int64_t length = 0;       ///< tokens whose rows are computed
   int32_t first_token = 0;  ///< in StepResult::tokens
   int32_t token_count = 0;
+  int64_t prompt_position = 0;     ///< of the first token in StepResult::prompt_tokens
   int32_t first_prompt_token = 0;  ///< in StepResult::prompt_tokens
   int32_t prompt_token_count = 0;
   bool finished = false;

@@ -109,6 +109,7 @@ TEST_P(EngineProperty, PreemptionsAndCancellationsChangeNothing) {
     request.sampling.stop_token_ids.clear();
     request.sampling.max_tokens = 150;
   }
+  requests.front().sampling.prompt_logprobs = 2;
   const std::vector<Generation> expected = Expected(requests);
 
   // Six sequences of up to four blocks each want to run in eight blocks.
