@@ -6,8 +6,10 @@
 namespace deepinfer {
 namespace {
 
-// Drafts of a sequence that has made none yet are expected to survive like this.
+// Before any draft was made, each is expected to survive with this probability.
 constexpr float kFirstSurvival = 0.7F;
+// Of a block in the average over all slots.
+constexpr float kSlotWeight = 0.02F;
 
 }  // namespace
 
@@ -35,6 +37,9 @@ Drafter::Drafter(Model& model, std::span<DecodeSlot> slots, const DrafterOptions
       planner_(&profile_, std::max<int64_t>(model.config().dspark_block_size, 1)) {
   const auto block = static_cast<size_t>(options.draft_length > 0 ? model.config().dspark_block_size : 0);
   planner_.Reserve(std::ssize(slots));
+  expected_.resize(block);
+  float survival = 1;
+  for (float& value : expected_) value = survival *= kFirstSurvival;
   for (DecodeSlot& slot : slots) {
     slot.drafts.resize(block);
     slot.confidence.resize(block);
@@ -57,9 +62,14 @@ Drafter::Drafter(Model& model, std::span<DecodeSlot> slots, const DrafterOptions
 void Drafter::Reset(DecodeSlot* slot) const {
   slot->draft_count = 0;
   slot->taps_begin = slot->taps_end = 0;
-  float survival = 1;
-  for (float& value : slot->survival_average) value = survival *= kFirstSurvival;
-  slot->survival_before = slot->survival_average;
+  slot->survival_average = expected_;
+  slot->survival_before = expected_;
+}
+
+void Drafter::Observe(DecodeSlot* slot) {
+  UpdateSurvivalAverage(slot->survival_average, slot->survival);
+  UpdateSurvivalAverage(expected_, slot->survival, kSlotWeight);
+  slot->survival_before = slot->survival;
 }
 
 int32_t Drafter::Limit(const DecodeSlot& slot, int64_t length) const {

@@ -35,8 +35,11 @@ class Drafter {
   static Result<std::unique_ptr<Drafter>> Create(Model& model, std::span<DecodeSlot> slots,
                                                  const DrafterOptions& options, StepProfile profile);
 
-  /// A slot that begins: nothing is known of its drafts.
+  /// A slot that begins: its drafts are expected to survive as others' do.
   void Reset(DecodeSlot* slot) const;
+
+  /// The slot's drafts have been verified: what to expect of the next ones.
+  void Observe(DecodeSlot* slot);
 
   /// Sets StepRow::drafts of the decoding rows: how many of the drafts that stand ready are verified.
   void PlanVerification(std::span<StepRow> rows);
@@ -73,6 +76,7 @@ class Drafter {
   std::vector<DraftContext> contexts_;
   std::vector<DraftItem> items_;
   std::vector<DecodeSlot*> drafting_;
+  std::vector<float> expected_;         // [b] survival, moving average over all slots
   std::vector<float> survival_;         // [R, b]
   std::vector<float> survival_before_;  // [R, b]
   std::vector<int32_t> limits_;         // [R]

@@ -364,8 +364,7 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
   if (slot.draft_count > 0) {
     slot_result.first_confidence = static_cast<int32_t>(result->confidence.size());
     result->confidence.insert(result->confidence.end(), slot.confidence.begin(), slot.confidence.end());
-    UpdateSurvivalAverage(slot.survival_average, slot.survival);
-    slot.survival_before = slot.survival;
+    drafter_->Observe(&slot);
   }
   slot.finished = slot_result.finished;
   slot.draft_count = 0;
