@@ -36,12 +36,18 @@ RowCounts RowsOf(EngineCore& engine, const GenerationRequest& request, Generatio
           after.logits_rows - before.logits_rows, after.draft_rows - before.draft_rows};
 }
 
-class Replay : public testing::TestWithParam<ReplayMode> {};
+struct ReplayCase {
+  ReplayMode mode;
+  bool snapshots;  ///< without them a resume goes through the grid or the whole receptive field
+};
+
+class Replay : public testing::TestWithParam<ReplayCase> {};
 
 TEST_P(Replay, AHitAtEveryBlockBoundaryEqualsAColdRun) {
   EngineOptions options;
-  options.replay = GetParam();
+  options.replay = GetParam().mode;
   options.replay_grid = 512;
+  if (!GetParam().snapshots) options.snapshot_memory_bytes = 1;
   options.max_num_seqs = 2;
   options.max_model_len = 2048;
   options.draft_length = 2;
@@ -56,13 +62,22 @@ TEST_P(Replay, AHitAtEveryBlockBoundaryEqualsAColdRun) {
     (void)Answer(*engine, Ask(beginning, 1, salt));
     const Generation warm = Answer(*engine, Ask(prompt, 8, salt));
     EXPECT_EQ(warm.cached_tokens, hit);
+    if (GetParam().snapshots) {
+      EXPECT_LT(warm.replayed_tokens, hit);
+    }
     EXPECT_EQ(Difference(warm, cold), "") << "hit of " << hit;
   }
   ExpectNothingHeld(*engine);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Replay, testing::Values(ReplayMode::kBounded, ReplayMode::kExact),
-                         [](const auto& mode) { return std::string(ReplayModeName(mode.param)); });
+INSTANTIATE_TEST_SUITE_P(Modes, Replay,
+                         testing::Values(ReplayCase{ReplayMode::kBounded, true},
+                                         ReplayCase{ReplayMode::kBounded, false}, ReplayCase{ReplayMode::kExact, true},
+                                         ReplayCase{ReplayMode::kExact, false}),
+                         [](const auto& replay) {
+                           return std::string(ReplayModeName(replay.param.mode)) +
+                                  (replay.param.snapshots ? "" : "_without_snapshots");
+                         });
 
 TEST(ReplayRows, BoundedPrefillComputesWhatTheLayerCountsPredict) {
   EngineOptions options;
