@@ -1,6 +1,6 @@
 """The part of `pip install .` that pyproject.toml cannot say: the extension is built by CMake.
 
-DEEPINFER_BUILD_DIR names a CMake build folder of this tree to use (and bring up to date); otherwise one is made in
+DEEPINFER_BUILD_DIR names a CMake build folder of this tree whose extension is taken as it is; otherwise one is built in
 build/pip. Nothing is downloaded, and nothing is written outside build/.
 """
 
@@ -18,11 +18,8 @@ TOP = Path(__file__).resolve().parent
 SCRATCH = TOP / "build" / "pip"
 
 
-def build_folder() -> Path:
-    """A configured CMake build folder."""
-    given = os.environ.get("DEEPINFER_BUILD_DIR")
-    if given:
-        return Path(given).resolve()
+def build() -> Path:
+    """Configures and builds; returns the build folder."""
     folder = SCRATCH / "cmake"
     settings = {
         "CMAKE_BUILD_TYPE": "Release",
@@ -36,17 +33,18 @@ def build_folder() -> Path:
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     definitions = [f"-D{name}={value}" for name, value in settings.items()]
     subprocess.run(["cmake", "-S", str(TOP), "-B", str(folder), *generator, *definitions], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--target", "deepinfer_python", "--parallel"], check=True)
     return folder
 
 
 class CMakeBuild(build_ext):
     def build_extension(self, ext: Extension) -> None:
-        folder = build_folder()
-        subprocess.run(["cmake", "--build", str(folder), "--target", "deepinfer_python", "--parallel"], check=True)
+        given = os.environ.get("DEEPINFER_BUILD_DIR")
+        folder = Path(given).resolve() if given else build()
         target = Path(self.get_ext_fullpath(ext.name))
         built = folder / "python" / "deepinfer" / target.name
         if not built.exists():
-            raise SystemExit(f"{built}: not built; {folder} was configured for another Python or without the module")
+            raise SystemExit(f"{built}: not there; build {folder} first, with the module and for this Python")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(built, target)
 
