@@ -123,6 +123,11 @@ struct GenerationDelta {
   std::vector<int32_t> ids;
   std::vector<PositionLogprobs> logprobs;
   bool finished = false;
+  // As in Choice, once it has finished.
+  FinishReason finish_reason = FinishReason::kStop;
+  std::string stop_sequence;
+  int32_t stop_token_id = -1;
+  Status status;
 };
 
 }  // namespace deepinfer

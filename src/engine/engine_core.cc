@@ -285,6 +285,7 @@ void EngineCore::Loop() {
     if (stop) {
       while (device_->in_flight() > 0) ReadOldest();
       scheduler_->CancelAll();
+      scheduler_->TellEnded();
       return;
     }
     for (const std::function<void()>& task : tasks) task();
@@ -295,6 +296,7 @@ void EngineCore::Loop() {
     host_seconds_ += NowSeconds() - begin;
     if (device_->in_flight() >= depth || (!planned && device_->in_flight() > 0)) ReadOldest();
     PublishStatistics();
+    scheduler_->TellEnded();
   }
 }
 

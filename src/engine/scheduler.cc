@@ -251,18 +251,19 @@ void Scheduler::Apply(const StepResult& result) {
   }
   for (const SlotResult& slot : result.slots) {
     const std::shared_ptr<Request> request = by_slot_[static_cast<size_t>(slot.slot)];
-    if (request != nullptr && request->arrival == slot.serial) ApplySlot(*request, slot, result);
+    if (request != nullptr && request->arrival == slot.serial) ApplySlot(request, slot, result);
   }
   record.clear();
   spare_.push_back(std::move(record));
   Sweep();
 }
 
-void Scheduler::ApplySlot(Request& request, const SlotResult& slot, const StepResult& result) {
+void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResult& slot, const StepResult& result) {
+  Request& request = *shared;
   // Late results of a request that a stop text or its reader ended.
   if (request.finished) return;
   if (!slot.status.ok()) {
-    Finish(request, FinishReason::kError, slot.status);
+    Finish(shared, FinishReason::kError, slot.status);
     return;
   }
   const auto logprobs_of = [&](const StepToken& token) {
@@ -327,13 +328,14 @@ void Scheduler::ApplySlot(Request& request, const SlotResult& slot, const StepRe
   }
   kv_.Publish(request.ids, request.length, &request.cache);
   if (stopped) {
-    Finish(request, FinishReason::kStopSequence, Status::Ok());
+    Finish(shared, FinishReason::kStopSequence, Status::Ok());
   } else if (slot.finished) {
-    Finish(request, slot.reason, Status::Ok());
+    Finish(shared, slot.reason, Status::Ok());
   }
 }
 
-void Scheduler::Finish(Request& request, FinishReason reason, const Status& status) {
+void Scheduler::Finish(const std::shared_ptr<Request>& shared, FinishReason reason, const Status& status) {
+  Request& request = *shared;
   request.finished = true;
   if (reason == FinishReason::kCancelled) {
     ++counts_.cancelled;
@@ -354,9 +356,19 @@ void Scheduler::Finish(Request& request, FinishReason reason, const Status& stat
     generation->drafts.verified += request.drafts.verified;
     generation->drafts.accepted += request.drafts.accepted;
   });
-  const bool by_token = reason == FinishReason::kStop && !request.ids.empty();
-  request.stream->Finish(request.choice, reason, request.output->stop_sequence(), by_token ? request.ids.back() : -1,
-                         status);
+  ended_.push_back({shared, reason, status});
+}
+
+void Scheduler::TellEnded() {
+  for (const Ended& ended : ended_) {
+    const Request& request = *ended.request;
+    const std::vector<int32_t>& stops = request.sampling.stop_token_ids;
+    const int32_t last = ended.reason == FinishReason::kStop && request.outputs() > 0 ? request.ids.back() : -1;
+    const bool stopped = std::find(stops.begin(), stops.end(), last) != stops.end();
+    request.stream->Finish(request.choice, ended.reason, request.output->stop_sequence(), stopped ? last : -1,
+                           ended.status);
+  }
+  ended_.clear();
 }
 
 void Scheduler::LeaveSlot(Request& request) {
@@ -374,7 +386,7 @@ void Scheduler::LeaveSlot(Request& request) {
 void Scheduler::Sweep() {
   for (size_t i = 0; i < running_.size();) {
     const std::shared_ptr<Request> request = running_[i];
-    if (!request->finished && request->stream->cancelled()) Finish(*request, FinishReason::kCancelled, Status::Ok());
+    if (!request->finished && request->stream->cancelled()) Finish(request, FinishReason::kCancelled, Status::Ok());
     const bool leaves = (request->finished || request->preempt) && request->steps_in_flight == 0;
     if (!leaves) {
       ++i;
@@ -398,7 +410,7 @@ void Scheduler::DropCancelled() {
       continue;
     }
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    Finish(*request, FinishReason::kCancelled, Status::Ok());
+    Finish(request, FinishReason::kCancelled, Status::Ok());
   }
   Sweep();
 }
@@ -411,7 +423,8 @@ void Scheduler::CancelAll() {
 
 SchedulerCounts Scheduler::counts() const {
   SchedulerCounts counts = counts_;
-  counts.running = std::ssize(running_);
+  counts.running =
+      std::count_if(running_.begin(), running_.end(), [](const auto& request) { return !request->finished; });
   counts.waiting = std::ssize(waiting_);
   return counts;
 }

@@ -61,6 +61,9 @@ class Scheduler {
   /// Ends every request: the engine closes.
   void CancelAll();
 
+  /// Tells the readers which answers have ended since the last call; what they ask for next finds counts() up to date.
+  void TellEnded();
+
   bool idle() const { return running_.empty() && waiting_.empty(); }
   SchedulerCounts counts() const;
 
@@ -90,8 +93,8 @@ class Scheduler {
   int64_t DecoderRows(const Request& request, int64_t first, int64_t count) const;
   double PrefillShare(double budget, bool decodes) const;
 
-  void ApplySlot(Request& request, const SlotResult& slot, const StepResult& result);
-  void Finish(Request& request, FinishReason reason, const Status& status);
+  void ApplySlot(const std::shared_ptr<Request>& shared, const SlotResult& slot, const StepResult& result);
+  void Finish(const std::shared_ptr<Request>& request, FinishReason reason, const Status& status);
   void LeaveSlot(Request& request);
   void Sweep();
 
@@ -103,6 +106,12 @@ class Scheduler {
   std::vector<std::shared_ptr<Request>> by_slot_;
   std::deque<std::vector<Planned>> in_flight_;
   std::vector<Planned> planned_;
+  struct Ended {
+    std::shared_ptr<Request> request;
+    FinishReason reason;
+    Status status;
+  };
+  std::vector<Ended> ended_;
   std::vector<std::vector<Planned>> spare_;
   std::vector<int64_t> granted_;  // blocks that the device knows, by slot
   SchedulerCounts counts_;
