@@ -28,6 +28,7 @@ class Command {
  public:
   virtual ~Command() = default;
 
+  /// One word, or two: "bench latency".
   virtual std::string_view name() const = 0;
   /// One line for the list of commands.
   virtual std::string_view summary() const = 0;
@@ -45,6 +46,9 @@ std::unique_ptr<Command> MakeRenderCommand();
 std::unique_ptr<Command> MakeInfoCommand();
 std::unique_ptr<Command> MakeDoctorCommand();
 std::unique_ptr<Command> MakeBenchCommand();
+std::unique_ptr<Command> MakeBenchThroughputCommand();
+std::unique_ptr<Command> MakeBenchLatencyCommand();
+std::unique_ptr<Command> MakeCalibrateCommand();
 std::unique_ptr<Command> MakeVersionCommand();
 
 /// Parses the command line, runs the command it names and returns the exit status. Prints errors as one line.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "app/bench_limit.h"
 #include "app/command.h"
 #include "app/flags.h"
 #include "app/interrupt.h"
@@ -16,7 +17,6 @@
 #include "base/machine.h"
 #include "checkpoint/parameter_summary.h"
 #include "model/step_cost.h"
-#include "ops/cpu/machine_limits.h"
 
 namespace deepinfer {
 namespace {
@@ -245,8 +245,7 @@ class BenchCommand : public Command {
       DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits before, MeasureLimits(setting.threads));
       DEEPINFER_ASSIGN_OR_RETURN(BenchRow row, runner.Run(test));
       DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits after, MeasureLimits(setting.threads));
-      row.limits.read_bytes_per_second = (before.read_bytes_per_second + after.read_bytes_per_second) / 2;
-      row.limits.fma_flops_per_second = (before.fma_flops_per_second + after.fma_flops_per_second) / 2;
+      row.limits = MeanOf(before, after);
       if (output_ == "md") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, RowMarkdown(setting, row)));
       if (output_ == "csv") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, RowCsv(setting, row)));
       if (output_ == "json") list.push_back(RowJson(setting, row));
@@ -284,12 +283,6 @@ class BenchCommand : public Command {
       }
     }
     return tests;
-  }
-
-  /// The machine may be shared: limits are measured anew around each test, with the same number of threads.
-  static Result<cpu::MachineLimits> MeasureLimits(int threads) {
-    ThreadPool pool(threads);
-    return cpu::MeasureMachineLimits(pool, 1.0);
   }
 
   ModelFlags model_;

@@ -43,7 +43,7 @@ int PrintOverview(const std::vector<std::unique_ptr<Command>>& commands) {
   std::string text =
       "Runs DeepSeek-V4.1 checkpoints.\n"
       "Usage: deepinfer COMMAND [flags]\n\n";
-  for (const auto& command : commands) text += fmt::format("  {:<10}{}\n", command->name(), command->summary());
+  for (const auto& command : commands) text += fmt::format("  {:<18}{}\n", command->name(), command->summary());
   text += "\ndeepinfer COMMAND --help lists the flags of a command.\n";
   const Status status = WriteAll(1, text);
   return status.ok() ? kExitOk : PrintError(status.message(), kExitError);
@@ -92,10 +92,16 @@ int RunCommandLine(int argument_count, char** arguments, const std::vector<std::
     return PrintError(fmt::format("which command? one of {}; see deepinfer --help", fmt::join(names, ", ")),
                       kExitUsage);
   }
-  // The command is the first word and no other, so that a message may consist of the same words.
+  // The command is the first word, or the first two, and no other, so that a message may consist of the same words.
   const std::string word = arguments[1];
   if (word == "-h" || word == "--help" || word == "help") return PrintOverview(commands);
   const std::string name = word == "--version" ? "version" : word;
+  if (argument_count > 2) {
+    const std::string both = name + " " + arguments[2];
+    for (const auto& command : commands) {
+      if (command->name() == both) return RunCommand(*command, argument_count - 2, arguments + 2);
+    }
+  }
   for (const auto& command : commands) {
     if (command->name() == name) return RunCommand(*command, argument_count - 1, arguments + 1);
   }

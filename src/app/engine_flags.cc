@@ -7,12 +7,10 @@
 
 #include "app/find_model.h"
 #include "app/flags.h"
-#include "base/machine.h"
 
 namespace deepinfer {
 namespace {
 
-constexpr int kMostThreads = 1024;
 constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -20,13 +18,11 @@ constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
 void EngineFlags::AddTo(CLI::App& flags) {
   environment_ = options.ApplyEnvironment();
   AddModelFlag(flags, &options.model);
-  AddIntegerFlag(flags, "--threads", &options.threads, 1, kMostThreads,
-                 fmt::format("Threads to compute with (default: all that may be used here, {})", AvailableThreads()));
+  AddThreadsFlag(flags, &options.threads);
   AddIntegerFlag(flags, "--ctx,--max-model-len", &options.max_model_len, 2, kAnyCount,
                  "Longest context in tokens, prompt and answer (default: the model's)");
   activation_quant_ = options.exact_activations ? "off" : "official";
-  AddChoiceFlag(flags, "--activation-quant", &activation_quant_, {"official", "off"},
-                "official: FP8 activations as released; off: unquantised (default official)");
+  AddActivationFlag(flags, &activation_quant_);
   AddLimitsTo(flags);
   AddReplayTo(flags);
   AddSpeculationTo(flags);
@@ -86,7 +82,7 @@ Status EngineFlags::Check() {
   return NameFlags(options.Validate());
 }
 
-Result<std::unique_ptr<EngineCore>> EngineFlags::Open() const {
+Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options) {
   DEEPINFER_ASSIGN_OR_RETURN(const std::filesystem::path folder, FindModel(options.model));
   DEEPINFER_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Load(folder));
   Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(files), options);

@@ -19,6 +19,9 @@ class Option;
 
 namespace deepinfer {
 
+/// Opens the model (FindModel) and builds the engine. Errors name the flags.
+Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options);
+
 struct EngineFlags {
   EngineOptions options;  ///< model: as --model says, empty when it does not
 
@@ -29,8 +32,7 @@ struct EngineFlags {
 
   bool has_max_num_seqs() const;
 
-  /// Opens the model (FindModel) and builds the engine. Errors name the flags.
-  Result<std::unique_ptr<EngineCore>> Open() const;
+  Result<std::unique_ptr<EngineCore>> Open() const { return OpenEngine(options); }
 
  private:
   void AddLimitsTo(CLI::App& flags);

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <random>
 
+#include "base/machine.h"
+
 namespace deepinfer {
 namespace {
 
@@ -143,6 +145,16 @@ CLI::Option* AddMemoryFlag(CLI::App& flags, const std::string& name, int64_t* va
     *value = *bytes;
   };
   return flags.add_option_function<std::string>(name, parse, help)->type_name("SIZE");
+}
+
+void AddThreadsFlag(CLI::App& flags, int* threads) {
+  AddIntegerFlag(flags, "--threads", threads, 1, 1024,
+                 fmt::format("Threads to compute with (default: all that may be used here, {})", AvailableThreads()));
+}
+
+void AddActivationFlag(CLI::App& flags, std::string* format) {
+  AddChoiceFlag(flags, "--activation-quant", format, {"official", "off"},
+                fmt::format("official: FP8 activations as released; off: unquantised (default {})", *format));
 }
 
 Result<int64_t> ParseMemorySize(const std::string& text) {

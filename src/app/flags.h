@@ -30,6 +30,10 @@ CLI::Option* AddChoiceFlag(CLI::App& flags, const std::string& name, std::string
 /// A flag that may be given again and again, with one value each time.
 CLI::Option* AddRepeatedFlag(CLI::App& flags, const std::string& name, std::function<void(const std::string& text)> add,
                              const std::string& help);
+/// --threads N; 0 stands for all.
+void AddThreadsFlag(CLI::App& flags, int* threads);
+/// --activation-quant official|off.
+void AddActivationFlag(CLI::App& flags, std::string* format);
 /// Bytes, as ParseMemorySize reads them.
 CLI::Option* AddMemoryFlag(CLI::App& flags, const std::string& name, int64_t* value, const std::string& help);
 

@@ -1,13 +1,12 @@
 // Interrupt: while one is alive, Ctrl-C (SIGINT) sets a flag instead of ending the program. A second Ctrl-C before the
 // flag is cleared ends it at once, so a step that takes long never traps the user.
 //
+// The signal may reach any thread, so it need not interrupt a read of the main thread: wait with WaitForInput() first.
 // Thread-safety: one at a time, made and destroyed by the main thread; the flag may be read anywhere.
 #ifndef DEEPINFER_APP_INTERRUPT_H_
 #define DEEPINFER_APP_INTERRUPT_H_
 
 #include <csignal>
-
-#include <atomic>
 
 namespace deepinfer {
 
@@ -18,8 +17,11 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// Set by Ctrl-C; the owner clears it.
-  static std::atomic<bool>& flag();
+  /// Whether Ctrl-C was pressed since the last Clear().
+  static bool flag();
+  static void Clear();
+  /// Waits until `descriptor` can be read, or has ended: true. False as soon as the flag is set.
+  static bool WaitForInput(int descriptor);
 
  private:
   struct sigaction previous_;

@@ -23,7 +23,7 @@ constexpr wchar_t kControlC = 3;
 int ReadCharacter(EditLine*, wchar_t* character) {
   std::mbstate_t state = {};
   while (true) {
-    if (Interrupt::flag().load()) {
+    if (!Interrupt::WaitForInput(STDIN_FILENO)) {
       *character = kControlC;
       return 1;
     }
@@ -93,12 +93,13 @@ LineEditor::~LineEditor() {
 
 LineEditor::Event LineEditor::ReadLine(const std::string& prompt, std::string* line) {
   state_->prompt = prompt;
-  Interrupt::flag() = false;
+  Interrupt::Clear();
   // Before the prompt shows, so that a key pressed at once is already the editor's.
   el_set(state_->editor, EL_PREP_TERM, 1);
   int length = 0;
   const char* text = el_gets(state_->editor, &length);
-  if (Interrupt::flag().exchange(false)) {
+  if (Interrupt::flag()) {
+    Interrupt::Clear();
     std::fputs("\n", stderr);
     return Event::kInterrupted;
   }

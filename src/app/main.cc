@@ -18,6 +18,9 @@ int main(int argument_count, char** arguments) {
   commands.push_back(deepinfer::MakeInfoCommand());
   commands.push_back(deepinfer::MakeDoctorCommand());
   commands.push_back(deepinfer::MakeBenchCommand());
+  commands.push_back(deepinfer::MakeBenchThroughputCommand());
+  commands.push_back(deepinfer::MakeBenchLatencyCommand());
+  commands.push_back(deepinfer::MakeCalibrateCommand());
   commands.push_back(deepinfer::MakeVersionCommand());
   return deepinfer::RunCommandLine(argument_count, arguments, commands);
 }

@@ -13,7 +13,6 @@
 namespace deepinfer {
 namespace {
 
-constexpr int kMostThreads = 1024;
 /// Prompt tokens of one step: enough rows to keep the arithmetic units busy, few enough to stop soon after Ctrl-C.
 constexpr int64_t kRowsPerStep = 512;
 
@@ -21,12 +20,10 @@ constexpr int64_t kRowsPerStep = 512;
 
 void ModelFlags::AddTo(CLI::App& flags) {
   AddModelFlag(flags, &directory);
-  AddIntegerFlag(flags, "--threads", &threads, 1, kMostThreads,
-                 fmt::format("Threads to compute with (default: all that may be used here, {})", AvailableThreads()));
+  AddThreadsFlag(flags, &threads);
   AddIntegerFlag(flags, "--ctx", &context, 2, std::numeric_limits<int64_t>::max(),
                  "Longest context in tokens (default: what the tests need)");
-  AddChoiceFlag(flags, "--activation-quant", &activation_quant, {"official", "off"},
-                "official: FP8 activations as released; off: unquantised (default official)");
+  AddActivationFlag(flags, &activation_quant);
 }
 
 Result<std::unique_ptr<ModelSession>> ModelSession::Open(const ModelFlags& flags, int64_t context) {

@@ -1,30 +1,17 @@
 // bench, through the real binary: the three forms of the table, synthetic checkpoints, wrong flags. Figures are only
 // checked for being there; speed is nobody's test.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "temporary_folder.h"
 
 namespace deepinfer {
 namespace {
 
 using Json = nlohmann::json;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "bench-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(Bench, PrintsJsonRows) {
   const ProgramResult result = RunProgram({"bench", "-p", "4", "-n", "0", "-d", "8", "-r", "1", "-o", "json"});

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "app/flags.h"
-#include "base/machine.h"
 #include "app/suggest.h"
+#include "base/machine.h"
 #include "program.h"
 
 namespace deepinfer {
@@ -44,6 +43,26 @@ TEST(CommandLine, UsageErrorsAreOneLineAndSuggest) {
       {{"generate", "--top-p"}, "--top-p: expected a value, found none"},
       {{"generate", "--seed", "-1", "x"}, "--seed: expected a whole number from 0"},
       {{"generate", "--logprobs", "2", "x"}, "--logprobs: needs --json"},
+      {{"generate", "--prompt-logprobs", "2", "x"}, "--prompt-logprobs: needs --json"},
+      {{"generate", "-n", "2", "x"}, "-n: needs --json"},
+      {{"generate", "-n", "0", "--json", "x"}, "-n: expected a whole number from 1 to 128, found '0'"},
+      {{"generate", "--repetition-penalty", "0", "x"}, "--repetition-penalty: expected a number above 0"},
+      {{"generate", "--presence-penalty", "3", "x"}, "--presence-penalty: expected a number of at least -2"},
+      {{"chat", "--frequency-penalty", "-3", "x"}, "--frequency-penalty: expected a number of at least -2"},
+      {{"generate", "--logit-bias", "7", "x"}, "--logit-bias: expected ID:BIAS such as 17:-2.5, found '7'"},
+      {{"generate", "--logit-bias", "7:200", "x"}, "--logit-bias: expected a number of at least -100"},
+      {{"generate", "--bad-word", "", "x"}, "--bad-word: expected texts, found an empty one"},
+      {{"generate", "--stop-token-id", "x1", "x"}, "--stop-token-id: expected a whole number from 0"},
+      {{"generate", "--min-tokens", "9", "--max-tokens", "3", "x"},
+       "--min-tokens: expected 0 to --max-tokens = 3, found 9"},
+      {{"chat", "--max-num-seqs", "5000", "x"}, "--max-num-seqs: expected at most 4096, found 5000"},
+      {{"chat", "--kv-memory", "3 potatoes", "x"}, "--kv-memory: expected a size such as 512MiB"},
+      {{"chat", "--tpot-target-ms", "-1", "x"}, "--tpot-target-ms: expected 0 or more, found -1"},
+      {{"chat", "--replay", "some", "x"}, "--replay: expected bounded or exact, found 'some'"},
+      {{"chat", "--draft-length", "-1", "x"}, "--draft-length: expected a whole number from 0"},
+      {{"chat", "--draft-varlen", "yes", "x"}, "--draft-varlen: expected on or off, found 'yes'"},
+      {{"chat", "--speculation-rule", "x", "x"}, "--speculation-rule: expected coupled or rejection, found 'x'"},
+      {{"chat", "--max-model-len", "1", "x"}, "--ctx: expected a whole number of 2 or more, found '1'"},
       {{"generate", "--prompt-ids", "1,two"}, "--prompt-ids: expected token ids"},
       {{"generate", "--prompt-ids", "1,2", "x"}, "the prompt is given more than once"},
       {{"generate", "--threads", "0", "x"}, "--threads: expected a whole number from 1"},
@@ -68,17 +87,38 @@ TEST(CommandLine, RunTimeErrorsAreOneLine) {
   ExpectError(RunProgram({"generate", "--prompt-ids", "0,8192"}), 1, "expected token ids of 0 to 8191, found 8192");
   ExpectError(RunProgram({"generate", "--ctx", "100000", "x"}), 1, "the model holds at most 8192 tokens, found 100000");
   ExpectError(RunProgram({"generate", "--ctx", "4", "a prompt longer than that"}), 1, "in the context of 4 tokens");
+  ExpectError(RunProgram({"generate", "--logit-bias", "8192:1", "x"}), 1, "--logit-bias: expected token ids of 0 to");
+  ExpectError(RunProgram({"generate", "--kv-memory", "10", "x"}), 1, "--kv-memory: expected at least");
+  ExpectError(RunProgram({"generate", "--replay-grid", "100", "x"}), 1, "--replay-grid: expected a multiple of 64");
+  ExpectError(RunProgram({"generate", "--kv-memory", "40K", "--ignore-eos", "--max-tokens", "400", "x"}), 1,
+              "--max-tokens: a prompt of");
   ExpectError(RunProgram({"generate", "--prompt-file", "/nonexistent"}), 1, "/nonexistent: No such file");
   ExpectError(RunProgram({"chat"}, "\n"), 1, "the message is empty");
+}
+
+TEST(CommandLine, TheEnvironmentComesBeforeFlags) {
+  const std::vector<std::string> environment = {"DEEPINFER_USE_NEXTN_DECODE=2",
+                                                "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE=none"};
+  const std::vector<std::string> run = {"generate", "--json", "--max-tokens", "1", "x"};
+  EXPECT_EQ(Json::parse(RunProgram(run, "", environment).out)["replay"], "exact");
+  std::vector<std::string> flag = run;
+  flag.insert(flag.begin() + 1, {"--replay", "bounded"});
+  EXPECT_EQ(Json::parse(RunProgram(flag, "", environment).out)["replay"], "bounded");
+  EXPECT_NE(RunProgram({"chat", "--help"}, "", environment).out.find("no speculation (default 2)"), std::string::npos);
+  ExpectError(RunProgram(run, "", {"DEEPINFER_USE_NEXTN_DECODE=many"}), 2, "$DEEPINFER_USE_NEXTN_DECODE: expected");
 }
 
 TEST(CommandLine, Help) {
   for (const std::string flag : {"--help", "-h", "help"}) {
     const ProgramResult result = RunProgram({flag});
     EXPECT_EQ(result.exit_status, 0);
-    for (const std::string name : {"chat", "generate", "tokenize", "render", "info", "doctor", "bench", "version"}) {
+    for (const std::string name : {"chat", "generate", "tokenize", "render", "info", "doctor", "bench",
+                                   "bench throughput", "bench latency", "calibrate", "version"}) {
       EXPECT_NE(result.out.find("\n  " + name + " "), std::string::npos) << name;
-      const ProgramResult help = RunProgram({name, "--help"});
+      std::vector<std::string> words = {name.substr(0, name.find(' '))};
+      if (words[0] != name) words.push_back(name.substr(words[0].size() + 1));
+      words.push_back("--help");
+      const ProgramResult help = RunProgram(words);
       EXPECT_EQ(help.exit_status, 0);
       EXPECT_NE(help.out.find("deepinfer " + name), std::string::npos) << help.out;
       EXPECT_EQ(help.err, "");
@@ -130,10 +170,19 @@ TEST(CommandLine, InfoPlansEveryByte) {
     sum += bytes.get<int64_t>();
   }
   EXPECT_EQ(plan["allocated_bytes"], sum);
-  // Half the context, half the compressed rows.
-  const Json half = Json::parse(RunProgram({"info", "--json", "--ctx", "4096"}).out);
-  EXPECT_EQ(half["memory_plan"]["allocations"]["compressed_kv"].get<int64_t>() * 2,
-            plan["allocations"]["compressed_kv"].get<int64_t>());
+  EXPECT_EQ(plan["max_num_seqs"], 16);
+  EXPECT_GT(plan["mapped_bytes"], 0);
+  EXPECT_GT(plan["engram_table_bytes"], 0);
+  // A pool for one context: its blocks, and one more for the token that is chosen last.
+  const auto pool_of = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"info", "--json", "--max-num-seqs", "1"});
+    return Json::parse(RunProgram(flags).out)["memory_plan"]["allocations"]["kv_pool"].get<double>();
+  };
+  const double block = 64 * plan["kv_bytes_per_token"].get<double>();
+  const double bookkeeping = 16;  // at most, of a block
+  EXPECT_NEAR(pool_of({"--ctx", "4096"}), 65 * block, 65 * bookkeeping);
+  EXPECT_NEAR(pool_of({"--ctx", "2048"}), 33 * block, 33 * bookkeeping);
+  EXPECT_NEAR(pool_of({"--kv-memory", "1MiB"}), 1 << 20, block);
   EXPECT_NE(RunProgram({"info"}).out.find("routed experts"), std::string::npos);
 }
 
@@ -158,13 +207,6 @@ TEST(Suggest, EditDistanceAndNearest) {
   EXPECT_EQ(Nearest("--thnik", known), "--think");
   EXPECT_EQ(Nearest("--wholly-other", known), "");
   EXPECT_EQ(Nearest(std::string(100000, 'x'), known), "");
-}
-
-TEST(Flags, ParseIds) {
-  EXPECT_EQ(ParseIds("--x", "1, 2\n3,4 ").value(), (std::vector<int32_t>{1, 2, 3, 4}));
-  for (const std::string bad : {"", " , ", "1,-2", "99999999999", "0x10", "1;2"}) {
-    EXPECT_FALSE(ParseIds("--x", bad).ok()) << bad;
-  }
 }
 
 TEST(Machine, HumanBytes) {

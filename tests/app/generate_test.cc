@@ -60,12 +60,19 @@ TEST(Generate, SeedsReproduceOnAnyNumberOfThreads) {
     more.insert(more.end(), flags.begin(), flags.end());
     return RunJson(more);
   };
-  const Json one = run({"--seed", "7", "--threads", "1"});
-  EXPECT_EQ(one, run({"--seed", "7", "--threads", "2"}));
+  // Drafts are spent as they pay on the machine at hand; what they spell is the same.
+  const auto without_drafts = [](Json json) {
+    json.erase("drafts");
+    return json;
+  };
+  const Json one = without_drafts(run({"--seed", "7", "--threads", "1"}));
+  EXPECT_EQ(one, without_drafts(run({"--seed", "7", "--threads", "2"})));
+  EXPECT_EQ(one, without_drafts(run({"--seed", "7", "--draft-length", "0", "--sync"})));
+  EXPECT_EQ(one, without_drafts(run({"--seed", "7", "--draft-varlen", "off", "--no-prefix-cache"})));
   EXPECT_NE(one["ids"], run({"--seed", "8"})["ids"]);
   // Without a seed one is drawn and told, and gives the same text again.
-  const Json drawn = run({});
-  EXPECT_EQ(run({"--seed", std::to_string(drawn["seed"].get<uint64_t>())}), drawn);
+  const Json drawn = without_drafts(run({}));
+  EXPECT_EQ(without_drafts(run({"--seed", std::to_string(drawn["seed"].get<uint64_t>())})), drawn);
 }
 
 TEST(Generate, StopTextsAcrossTokensEndTheAnswer) {
@@ -120,6 +127,92 @@ TEST(Generate, LogprobsAreConsistent) {
     }
     EXPECT_LE(sum, 1 + 1e-9);
   }
+}
+
+TEST(Generate, DraftsAreCounted) {
+  const Json whole = RunJson({"--temperature", "0", "--max-tokens", "24", "--draft-varlen", "off", kPrompt});
+  const Json& drafts = whole["drafts"];
+  EXPECT_GT(drafts["accepted"], 0);
+  EXPECT_EQ(drafts["drafted"], 5 * drafts["steps"].get<int>());
+  EXPECT_LE(drafts["accepted"], drafts["verified"]);
+  // Each step yields its own token and the accepted drafts, the last one perhaps more than was asked for.
+  EXPECT_GE(1 + drafts["steps"].get<int>() + drafts["accepted"].get<int>(), 24);
+  const Json none = RunJson({"--temperature", "0", "--max-tokens", "24", "--draft-length", "0", kPrompt});
+  EXPECT_EQ(none["drafts"]["drafted"], 0);
+  EXPECT_EQ(none["drafts"]["steps"], 23);
+  EXPECT_EQ(none["ids"], whole["ids"]);
+}
+
+TEST(Generate, SeveralAnswersAreChoices) {
+  const std::vector<std::string> flags = {"--temperature", "1", "--seed", "7", "--max-tokens", "12", kPrompt};
+  const auto run = [&flags](std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return RunJson(more);
+  };
+  const Json three = run({"-n", "3"});
+  ASSERT_EQ(three["choices"].size(), 3u);
+  EXPECT_FALSE(three.contains("ids"));
+  EXPECT_EQ(three["usage"]["completion_tokens"], 36);
+  const Json one = run({});
+  EXPECT_FALSE(one.contains("choices"));
+  EXPECT_EQ(three["choices"][0]["ids"], one["ids"]);
+  EXPECT_NE(three["choices"][1]["ids"], one["ids"]);
+  // A choice is what its seed gives alone.
+  const uint64_t seed = three["choices"][2]["seed"].get<uint64_t>();
+  const Json third = RunJson({"--temperature", "1", "--seed", std::to_string(seed), "--max-tokens", "12", kPrompt});
+  EXPECT_EQ(three["choices"][2]["ids"], third["ids"]);
+}
+
+TEST(Generate, BiasesBarsAndPenalties) {
+  const std::vector<std::string> flags = {"--temperature", "0", "--max-tokens", "8", kPrompt};
+  const auto ids = [&flags](std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return RunJson(more)["ids"].get<std::vector<int>>();
+  };
+  const std::vector<int> plain = ids({});
+  EXPECT_EQ(ids({"--logit-bias", "777:100", "--logit-bias", "778:-100"}), std::vector<int>(8, 777));
+  EXPECT_NE(ids({"--logit-bias", std::to_string(plain[0]) + ":-100"})[0], plain[0]);
+  // A hundred of anything comes again and again, until that is made dear.
+  EXPECT_NE(ids({"--logit-bias", "777:20", "--repetition-penalty", "100"}), std::vector<int>(8, 777));
+  EXPECT_NE(ids({"--logit-bias", "777:20", "--frequency-penalty", "2", "--presence-penalty", "2"}),
+            ids({"--logit-bias", "777:20"}));
+
+  std::vector<std::string> text_flags = {"generate", "--temperature", "0", "--max-tokens", "8", kPrompt};
+  const std::string text = RunProgram(text_flags).out;
+  const size_t begin = text.find_first_not_of(' ');
+  const std::string word = text.substr(begin, text.find(' ', begin) - begin);
+  text_flags.insert(text_flags.begin() + 1, {"--bad-word", word});
+  EXPECT_FALSE(RunProgram(text_flags).out.starts_with(" " + word + " ")) << word;
+}
+
+TEST(Generate, StopTokensAndLeastLengths) {
+  const std::vector<std::string> flags = {"--temperature", "0", "--max-tokens", "16", kPrompt};
+  const auto run = [&flags](std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return RunJson(more);
+  };
+  const std::vector<int> plain = run({})["ids"];
+  const std::string third = std::to_string(plain[2]);
+  const Json stopped = run({"--stop-token-id", "9", "--stop-token-id", third});
+  EXPECT_EQ(stopped["ids"], std::vector<int>(plain.begin(), plain.begin() + 3));
+  EXPECT_EQ(stopped["finish_reason"], "stop");
+  EXPECT_EQ(stopped["stop_token_id"], plain[2]);
+  EXPECT_GE(run({"--stop-token-id", third, "--min-tokens", "6"})["ids"].size(), 6u);
+}
+
+TEST(Generate, PromptLogprobsCoverThePrompt) {
+  const Json json = RunJson({"--temperature", "0", "--max-tokens", "1", "--prompt-logprobs", "2", kPrompt});
+  const Json& prompt = json["prompt_logprobs"];
+  ASSERT_EQ(prompt.size(), json["usage"]["prompt_tokens"]);
+  EXPECT_TRUE(prompt[0].is_null());
+  std::string text;
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    text += prompt[i]["token"].get<std::string>();
+    ASSERT_EQ(prompt[i]["top_logprobs"].size(), 2u);
+    EXPECT_LE(prompt[i]["logprob"], prompt[i]["top_logprobs"][0]["logprob"]);
+  }
+  EXPECT_EQ(text, kPrompt);
+  EXPECT_EQ(json["replay"], "exact");  // every row passes the head
 }
 
 TEST(Generate, ActivationModesDifferAndBothRun) {
