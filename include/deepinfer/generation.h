@@ -100,7 +100,8 @@ struct Generation {
   std::vector<PositionLogprobs> prompt_logprobs;
   ReplayMode replay = ReplayMode::kBounded;  ///< the mode that was used
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;    ///< of the prompt: global rows taken from the prefix cache (of the first choice)
+  // Of the first choice, when it first ran.
+  int64_t cached_tokens = 0;    ///< of the prompt: global rows taken from the prefix cache
   int64_t replayed_tokens = 0;  ///< of those: rows computed again to rebuild windows
   int64_t preemptions = 0;
   DraftCounts drafts;

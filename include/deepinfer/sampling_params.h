@@ -30,7 +30,7 @@ struct SamplingParams {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
   // How a token is chosen, in the order in which it applies (ops/sampling.h).
-  std::vector<std::string> bad_words;  ///< texts that the answer never completes; the engine tokenises them
+  std::vector<std::string> bad_words;                     ///< barred as tokenised alone and behind a space
   std::vector<std::vector<int32_t>> bad_token_sequences;  ///< the same as ids: the last id is barred after the others
   std::vector<LogitBias> logit_bias;  ///< up to 1024, -100..100 each, added to the logit; no value bars a token
   double repetition_penalty = 1.0;  ///< > 0; tokens of prompt and output: a logit > 0 is divided by it, else multiplied
@@ -44,9 +44,9 @@ struct SamplingParams {
   int n = 1;                        ///< 1..128 answers; answer i has the seed SeedOfChoice(seed, i)
 
   // When the answer ends.
-  int64_t max_tokens = kNoLimit;  ///< >= 1; the context may end the answer earlier
-  int64_t min_tokens = 0;  ///< 0..max_tokens: before that many tokens nothing that would end the answer is chosen
-  std::vector<std::string> stops;           ///< up to 16 texts that end the answer; empty ones are ignored
+  int64_t max_tokens = kNoLimit;   ///< >= 1; the context may end the answer earlier
+  int64_t min_tokens = 0;          ///< 0..max_tokens: fewer do not end the answer; stop texts are looked for behind
+  std::vector<std::string> stops;  ///< up to 16 texts that end the answer; empty ones are ignored
   bool include_stop_str_in_output = false;  ///< the stop text is part of the answer
   std::vector<int32_t> stop_token_ids;      ///< up to 1024 tokens that end the answer
   bool ignore_eos = false;                  ///< the end-of-sentence token does not end the answer

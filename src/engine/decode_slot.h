@@ -20,6 +20,7 @@ struct DecodeSlot {
   std::shared_ptr<const RequestInput> input;
   uint64_t serial = 0;
   bool finished = true;         ///< nothing is computed for it any more
+  Status broken;                ///< why it could not be resumed
   int32_t pending = -1;         ///< the last chosen token, not fed yet; -1: none chosen
   int64_t outputs = 0;          ///< tokens chosen so far, those before a preemption included
   std::vector<SeenToken> seen;  ///< for the penalties; empty without them

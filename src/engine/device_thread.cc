@@ -46,8 +46,8 @@ void DeviceThread::Loop() {
   while (true) {
     changed_.wait(lock, [this] { return stop_ || posted_ > done_ || !tasks_.empty(); });
     while (!tasks_.empty()) {
-      const std::function<void()> task = std::move(tasks_.back());
-      tasks_.pop_back();
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
       lock.unlock();
       task();
       lock.lock();

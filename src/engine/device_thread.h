@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -53,7 +54,7 @@ class DeviceThread {
   int64_t posted_ = 0;  // under mutex_
   int64_t done_ = 0;
   bool stop_ = false;
-  std::vector<std::function<void()>> tasks_;
+  std::deque<std::function<void()>> tasks_;
   std::thread thread_;
 };
 

@@ -201,7 +201,7 @@ Status Drafter::DraftBlocks() {
   for (DecodeSlot* draft_slot : drafting_) {
     DecodeSlot& slot = *draft_slot;
     DraftItem item{slot.state.get(), slot.pending, {}};
-    item.rule = rules_.Make(slot, std::span(&slot.pending, 1), slot.state->length() + 1);
+    item.rule = rules_.Make(slot, slot.state->ids(), std::span(&slot.pending, 1), slot.state->length() + 1);
     // Proposals behind the first would need other lists; they are only guesses.
     item.rule.barred = {};
     if (options_.rule == SpeculationRule::kRejection) item.rule.purpose = RandomPurpose::kDraft;

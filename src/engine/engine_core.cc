@@ -73,8 +73,17 @@ Result<Generation> Engine::Generate(GenerationRequest request) {
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options) {
   DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), FindMemory().available));
+  const int64_t free_bytes = FindMemory().available;
   std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan)));
   DEEPINFER_RETURN_IF_ERROR(engine->Build());
+  int64_t planned = 0;
+  for (const PlannedMemory& line : engine->memory_plan()) planned += line.bytes;
+  if (free_bytes > 0 && planned > free_bytes) {
+    return Status::ResourceExhausted(
+        fmt::format("the engine needs {} of memory, {} are free; lower max_num_seqs, max_num_batched_tokens, "
+                    "max_model_len or kv_memory",
+                    HumanBytes(planned), HumanBytes(free_bytes)));
+  }
   return engine;
 }
 
@@ -101,6 +110,10 @@ Status EngineCore::Build() {
     if (calibration.ok()) {
       calibration_ = *calibration;
       calibrated_ = true;
+    } else if (calibration.status().code() != StatusCode::kNotFound) {
+      // The user's file stays as it is.
+      calibration_problem_ = calibration.status().message();
+      plan_.options.store_calibration = false;
     }
   }
   observations_ = std::make_unique<DraftObservations>(block);
@@ -141,7 +154,9 @@ EngineCore::~EngineCore() {
 
 std::string EngineCore::warning() const {
   const bool trims = plan_.options.draft_length > 0 && plan_.options.variable_drafts;
-  return trims ? executor_->drafter().warning() : std::string();
+  std::string warning = trims ? executor_->drafter().warning() : std::string();
+  if (!calibration_problem_.empty()) warning += (warning.empty() ? "" : "; ") + calibration_problem_;
+  return warning;
 }
 
 Status EngineCore::CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const {
@@ -181,14 +196,16 @@ Status EngineCore::CheckRequest(const GenerationRequest& request, int64_t* most_
         "prompt: {} tokens can never fit into the KV pool of {} tokens ({}); shorten it or enlarge the KV memory",
         prompt, pool_tokens, HumanBytes(plan_.options.kv_memory_bytes)));
   }
-  const bool limited = request.sampling.max_tokens < context - prompt;
-  if (limited && prompt + request.sampling.max_tokens > limit) {
+  const bool limited = request.sampling.max_tokens != SamplingParams::kNoLimit;
+  // The context cuts an answer; the pool must not.
+  const int64_t asked = limited ? prompt + std::min(request.sampling.max_tokens, context - prompt) : limit;
+  if (asked > limit) {
     return Status::ResourceExhausted(fmt::format(
         "max_tokens: a prompt of {} and an answer of {} tokens can never fit into the KV pool of {} tokens ({}); lower "
         "max_tokens or enlarge the KV memory",
-        prompt, request.sampling.max_tokens, pool_tokens, HumanBytes(plan_.options.kv_memory_bytes)));
+        prompt, asked - prompt, pool_tokens, HumanBytes(plan_.options.kv_memory_bytes)));
   }
-  *most_tokens = limited ? prompt + request.sampling.max_tokens : limit;
+  *most_tokens = asked;
   return Status::Ok();
 }
 
@@ -285,7 +302,14 @@ void EngineCore::Loop() {
     if (stop) {
       while (device_->in_flight() > 0) ReadOldest();
       scheduler_->CancelAll();
+      PublishStatistics();
       scheduler_->TellEnded();
+      for (const std::function<void()>& task : tasks) task();
+      const std::lock_guard lock(inbox_->mutex);
+      for (const std::function<void()>& task : inbox_->tasks) task();
+      inbox_->tasks.clear();
+      inbox_->idle = true;
+      inbox_->changed.notify_all();
       return;
     }
     for (const std::function<void()>& task : tasks) task();
@@ -364,10 +388,7 @@ void EngineCore::PublishStatistics() {
   statistics.snapshots_free = kv_->snapshots().free_count();
   statistics.device_seconds = device_seconds_;
   statistics.host_seconds = host_seconds_;
-  statistics.drafts.steps = speculation_->drafted_steps() + speculation_->plain_steps();
-  statistics.drafts.drafted = speculation_->drafted_tokens();
-  statistics.drafts.verified = speculation_->verified_tokens();
-  statistics.drafts.accepted = speculation_->accepted_tokens();
+  statistics.drafts = counts.drafts;
   copy(speculation_->verified_by_position(), &statistics.verified_by_position);
   copy(speculation_->accepted_by_position(), &statistics.accepted_by_position);
   copy(speculation_->length_histogram(), &statistics.verify_lengths);
@@ -385,6 +406,7 @@ void EngineCore::RunOnEngineThread(std::function<void()> task) {
   bool finished = false;
   {
     const std::lock_guard lock(inbox_->mutex);
+    if (inbox_->stop) return;
     inbox_->tasks.push_back([&] {
       task();
       const std::lock_guard done_lock(mutex);

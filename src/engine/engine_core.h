@@ -42,7 +42,7 @@ class EngineCore final : public Engine {
   const ModelFiles& files() const { return files_; }
   const StepProfile& profile() const { return profile_; }
 
-  /// What DSpark has been asked to learn from: blocks of drafts and their fate.
+  /// From the blocks of drafts so far. Only while nothing runs (WaitIdle).
   Result<Calibration> FitCalibration() const;
   const std::string& fingerprint() const { return fingerprint_; }
 
@@ -56,7 +56,6 @@ class EngineCore final : public Engine {
   Status CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const;
   Status TokenizeBadWords(SamplingParams* sampling) const;
   void Loop();
-  void TakeInbox(std::vector<std::shared_ptr<Request>>* submitted, std::vector<std::function<void()>>* tasks);
   void ReadOldest();
   void Learn(std::span<const float> confidence, const SlotResult& slot);
   void PublishStatistics();
@@ -75,6 +74,7 @@ class EngineCore final : public Engine {
   std::unique_ptr<DeviceThread> device_;
   Calibration calibration_;
   bool calibrated_ = false;
+  std::string calibration_problem_;  // a file that could not be used
   std::atomic<uint64_t> arrivals_{0};
 
   // The engine thread's.

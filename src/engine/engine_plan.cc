@@ -10,21 +10,29 @@
 namespace deepinfer {
 namespace {
 
-/// Largest rollback that the kept suffix covers beside the window: two blocks of drafts and their bonus tokens.
-constexpr int64_t kRollbackMargin = 12;
 /// Snapshots beside the rolling ones, for prefixes that nobody runs at the moment.
 constexpr int64_t kIdleSnapshots = 64;
 
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-Status PlanReplaySettings(const EngineOptions& options, const SequenceLayout& layout, EnginePlan* plan) {
+/// Drafts of a step at most: a step's rows can all be taken back.
+int64_t MostDrafts(const ModelConfig& config) {
+  return config.num_nextn_predict_layers > 0 ? std::min<int64_t>(config.dspark_block_size, SequenceState::kRollback - 1)
+                                             : 0;
+}
+
+Status PlanReplaySettings(const EngineOptions& options, const ModelConfig& config, const SequenceLayout& layout,
+                          EnginePlan* plan) {
   EngineOptions& chosen = plan->options;
-  const int64_t least = layout.window + kRollbackMargin;
+  // Beside the window the kept suffix covers two steps' rows (spec serving.md 1.3); 12 for blocks of 5 drafts. It
+  // depends on the model alone: results must not depend on the draft length.
+  const int64_t rollback = std::max<int64_t>(12, 2 * (1 + MostDrafts(config)));
+  const int64_t least = layout.window + rollback;
   if (chosen.replay_keep == 0) chosen.replay_keep = least;
   if (chosen.replay_keep < least) {
     return Status::InvalidArgument(
         fmt::format("replay_keep: expected at least {} (the window of {} tokens and a rollback of {}), found {}", least,
-                    layout.window, kRollbackMargin, chosen.replay_keep));
+                    layout.window, rollback, chosen.replay_keep));
   }
   const int64_t replay = RoundUp(chosen.replay_keep, 2);
   if (chosen.replay_grid < replay || chosen.replay_grid % kKvBlockTokens != 0) {
@@ -49,7 +57,7 @@ Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& c
   plan.options = options;
   EngineOptions& chosen = plan.options;
   const std::shared_ptr<const SequenceLayout> layout = SequenceLayout::FromConfig(config);
-  DEEPINFER_RETURN_IF_ERROR(PlanReplaySettings(options, *layout, &plan));
+  DEEPINFER_RETURN_IF_ERROR(PlanReplaySettings(options, config, *layout, &plan));
 
   if (chosen.threads == 0) chosen.threads = AvailableThreads();
   if (chosen.max_model_len > config.max_position_embeddings) {
@@ -57,8 +65,7 @@ Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& c
                                                config.max_position_embeddings, chosen.max_model_len));
   }
   if (chosen.max_model_len == 0) chosen.max_model_len = config.max_position_embeddings;
-  const int64_t block = layout->stages > 0 ? config.dspark_block_size : 0;
-  chosen.draft_length = static_cast<int>(std::min<int64_t>(chosen.draft_length, block));
+  chosen.draft_length = static_cast<int>(std::min<int64_t>(chosen.draft_length, MostDrafts(config)));
   // A step has room for every sequence and for some prefill beside them.
   const int64_t decode_rows = chosen.max_num_seqs * (1 + chosen.draft_length);
   chosen.max_num_batched_tokens = std::max(chosen.max_num_batched_tokens, chosen.max_num_seqs + kKvBlockTokens);

@@ -33,6 +33,7 @@ class OutputWriter {
   std::optional<int32_t> end_of_reasoning_;
   bool in_reasoning_ = false;
   bool include_stop_ = false;
+  int64_t tokens_without_stops_ = 0;  // left of those that may not end the answer (min_tokens)
   StopMatcher stops_;
   Utf8Stream characters_;
   std::string stop_sequence_;

@@ -43,7 +43,6 @@ struct Request {
 
   // While it runs.
   int32_t slot = -1;
-  bool started = false;          ///< the device knows of it
   bool preempt = false;          ///< leaves its slot when no step is in flight
   int64_t next_position = 0;     ///< of the prefill that was planned
   int64_t input_tokens = 0;      ///< ids that the prefill of this run feeds

@@ -54,7 +54,8 @@ void RowRules::See(std::vector<SeenToken>* seen, int32_t id, bool in_prompt) {
   }
 }
 
-TokenRule RowRules::Make(const DecodeSlot& slot, std::span<const int32_t> unfed, int64_t position) {
+TokenRule RowRules::Make(const DecodeSlot& slot, std::span<const int32_t> text, std::span<const int32_t> unfed,
+                         int64_t position) {
   const SamplingParams& params = slot.input->sampling;
   TokenRule rule;
   rule.temperature = params.temperature;
@@ -89,7 +90,7 @@ TokenRule RowRules::Make(const DecodeSlot& slot, std::span<const int32_t> unfed,
     for (const std::vector<int32_t>& sequence : params.bad_token_sequences) {
       const std::span<const int32_t> before = std::span(sequence).first(sequence.size() - 1);
       // As many tokens of the prompt as it takes may begin the sequence.
-      if (EndsWith(slot.state->ids(), unfed, before)) barred.push_back(sequence.back());
+      if (EndsWith(text, unfed, before)) barred.push_back(sequence.back());
     }
     rule.barred = barred;
   }

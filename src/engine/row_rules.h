@@ -22,8 +22,9 @@ class RowRules {
  public:
   void Clear();
 
-  /// The rule for the token at `position`, which follows the slot's fed ids, then `unfed` (pending token and drafts).
-  TokenRule Make(const DecodeSlot& slot, std::span<const int32_t> unfed, int64_t position);
+  /// The rule for the token at `position`, which follows `text`, then `unfed` (pending token and drafts).
+  TokenRule Make(const DecodeSlot& slot, std::span<const int32_t> text, std::span<const int32_t> unfed,
+                 int64_t position);
 
   /// Whether a request needs SeenToken lists.
   static bool HasPenalties(const SamplingParams& params);

@@ -106,14 +106,10 @@ void Scheduler::PlanDecodes(StepPlan* plan, Budget* budget) {
 
 bool Scheduler::GrowOrPreempt(Request& request, int64_t tokens) {
   if (kv_.Grow(tokens, &request.cache)) return true;
-  // The last one served gives its blocks back, as soon as no step is in flight for it.
-  for (size_t i = running_.size(); i-- > 0;) {
-    Request& victim = *running_[i];
-    if (MustEnd(victim)) return false;  // ends anyway: wait for its blocks
-    if (victim.preempt) return false;
-    victim.preempt = true;
-    return false;
-  }
+  // The last one in the order of service gives its blocks back, as soon as no step is in flight for it. One that ends
+  // anyway is waited for.
+  Request& victim = *running_.back();
+  if (!MustEnd(victim)) victim.preempt = true;
   return false;
 }
 
@@ -212,7 +208,9 @@ bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
   start.input = request->input;
   start.replay = replay;
   start.rings = request->cache.rings;
-  start.rolling = kv_.TakeRollingBuffers(&request->cache);
+  // Only for an answer that can reach a block boundary.
+  const int64_t next_boundary = (request->input_tokens / kKvBlockTokens + 1) * kKvBlockTokens;
+  if (next_boundary < request->most_tokens) start.rolling = kv_.TakeRollingBuffers(&request->cache);
   plan->starts.push_back(std::move(start));
 
   const int64_t cached = std::min(replay.hit_tokens, request->prompt_tokens);
@@ -223,11 +221,11 @@ bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
     request->stream->Update([&](Generation* generation) {
       if (request->choice != 0) return;
       generation->cached_tokens = cached;
+      generation->replayed_tokens = replayed;
       generation->queue_ms = 1e3 * (now - request->submitted_seconds);
     });
   }
   counts_.replayed_tokens += replayed;
-  request->stream->Update([&](Generation* generation) { generation->replayed_tokens += replayed; });
   InsertInOrder(&running_, request);
   return true;
 }
@@ -260,8 +258,19 @@ void Scheduler::Apply(const StepResult& result) {
 
 void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResult& slot, const StepResult& result) {
   Request& request = *shared;
+  // A buffer that was written anew holds its old boundary no more, whatever became of the request.
+  const auto record_snapshots = [&] {
+    for (int32_t i = 0; i < slot.snapshot_count; ++i) {
+      const RollingSnapshot& snapshot = slot.snapshots[static_cast<size_t>(i)];
+      request.cache.rolling[static_cast<size_t>(snapshot.index)].position =
+          snapshot.position <= request.length ? snapshot.position : -1;
+    }
+  };
   // Late results of a request that a stop text or its reader ended.
-  if (request.finished) return;
+  if (request.finished) {
+    record_snapshots();
+    return;
+  }
   if (!slot.status.ok()) {
     Finish(shared, FinishReason::kError, slot.status);
     return;
@@ -285,6 +294,10 @@ void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResu
     request.drafts.drafted += slot.drafted;
     request.drafts.verified += slot.verified;
     request.drafts.accepted += slot.accepted;
+    ++counts_.drafts.steps;
+    counts_.drafts.drafted += slot.drafted;
+    counts_.drafts.verified += slot.verified;
+    counts_.drafts.accepted += slot.accepted;
     if (on_drafts) {
       // A block that an end token cut short says nothing about the draft behind it.
       const auto block = static_cast<size_t>(slot.drafted > 0 && !slot.finished ? options_.draft_block : 0);
@@ -307,11 +320,7 @@ void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResu
   const auto fresh = static_cast<int64_t>(request.ids.size() - known);
   counts_.generated_tokens += fresh;
   request.length = std::min<int64_t>(slot.length, std::ssize(request.ids));
-  for (int32_t i = 0; i < slot.snapshot_count; ++i) {
-    const RollingSnapshot& snapshot = slot.snapshots[static_cast<size_t>(i)];
-    request.cache.rolling[static_cast<size_t>(snapshot.index)].position =
-        snapshot.position <= request.length ? snapshot.position : -1;
-  }
+  record_snapshots();
   if (fresh > 0) {
     news.ids = std::span(request.ids).subspan(known);
     news.logprobs = logprobs;
@@ -337,15 +346,12 @@ void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResu
 void Scheduler::Finish(const std::shared_ptr<Request>& shared, FinishReason reason, const Status& status) {
   Request& request = *shared;
   request.finished = true;
-  if (reason == FinishReason::kCancelled) {
-    ++counts_.cancelled;
-    if (request.prefilled) {
-      StreamState::News news;
-      request.output->Finish(&news.reasoning, &news.content);
-      request.stream->Append(request.choice, news);
-    }
-  } else {
-    ++counts_.finished;
+  ++(reason == FinishReason::kCancelled ? counts_.cancelled : counts_.finished);
+  const bool cut = reason == FinishReason::kCancelled || reason == FinishReason::kError;
+  if (cut && request.prefilled) {
+    StreamState::News news;
+    request.output->Finish(&news.reasoning, &news.content);
+    request.stream->Append(request.choice, news);
   }
   const double now = NowSeconds();
   request.stream->Update([&](Generation* generation) {
@@ -372,8 +378,7 @@ void Scheduler::TellEnded() {
 }
 
 void Scheduler::LeaveSlot(Request& request) {
-  const int64_t computed = request.finished && request.ids.empty() ? 0 : request.length;
-  kv_.Release(request.ids, computed, &request.cache);
+  kv_.Release(request.ids, request.length, &request.cache);
   by_slot_[static_cast<size_t>(request.slot)] = nullptr;
   free_slots_.push_back(request.slot);
   request.slot = -1;

@@ -40,6 +40,7 @@ struct SchedulerCounts {
   int64_t cached_tokens = 0;
   int64_t replayed_tokens = 0;
   int64_t generated_tokens = 0;
+  DraftCounts drafts;
 };
 
 class Scheduler {

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "model/sequence_state.h"
+
 namespace deepinfer {
 namespace {
+
+static_assert(kKvBlockTokens == SequenceState::kPageTokens);
 
 int64_t BlocksFor(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
 
@@ -111,10 +115,10 @@ void KvManager::ReleaseRestored(SequenceCache* cache) {
   cache->rings = nullptr;
 }
 
-void KvManager::AttachSaved(SequenceCache* cache) {
+void KvManager::AttachSaved(int64_t computed, SequenceCache* cache) {
   std::erase_if(cache->saved, [&](const SequenceCache::Snapshot& saved) {
     const int64_t depth = saved.position / kKvBlockTokens;
-    if (depth > cache->published) return false;
+    if (saved.position > computed || depth > cache->published) return false;
     NodeId node = cache->deepest;
     while (tree_->depth(node) > depth) node = tree_->parent(node);
     tree_->AttachSnapshot(node, saved.id);
@@ -137,7 +141,7 @@ void KvManager::Publish(std::span<const int32_t> ids, int64_t computed, Sequence
     cache->deepest = node;
     ++cache->published;
   }
-  AttachSaved(cache);
+  AttachSaved(computed, cache);
 }
 
 void KvManager::Release(std::span<const int32_t> ids, int64_t computed, SequenceCache* cache) {
@@ -148,7 +152,7 @@ void KvManager::Release(std::span<const int32_t> ids, int64_t computed, Sequence
     if (rolling.id != kNoSnapshot && rolling.position <= 0) snapshots_->Release(rolling.id);
     rolling = {};
   }
-  AttachSaved(cache);
+  AttachSaved(computed, cache);
   for (const SequenceCache::Snapshot& saved : cache->saved) snapshots_->Release(saved.id);
   cache->saved.clear();
   if (cache->deepest != kRoot) tree_->Touch(cache->deepest);

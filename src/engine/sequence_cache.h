@@ -87,15 +87,13 @@ class KvManager {
   const BlockPool& snapshots() const { return *snapshots_; }
   const PrefixTree& tree() const { return *tree_; }
   PrefixTree& tree() { return *tree_; }
-  /// Bytes of pools and tree.
-  int64_t bytes() const { return blocks_->bytes() + snapshots_->bytes() + tree_->bytes(); }
 
  private:
   explicit KvManager(const KvManagerOptions& options) : options_(options) {}
 
   int32_t AllocateBlock();     // -1: none
   int32_t AllocateSnapshot();  // kNoSnapshot: none
-  void AttachSaved(SequenceCache* cache);
+  void AttachSaved(int64_t computed, SequenceCache* cache);
 
   KvManagerOptions options_;
   std::unique_ptr<KvPool> blocks_;

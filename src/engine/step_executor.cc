@@ -66,6 +66,7 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
     slot_result.slot = row.item->slot;
     slot_result.serial = row.slot->serial;
     slot_result.decode = row.decode;
+    if (!row.slot->broken.ok()) Fail(row, row.slot->broken, result);
   }
   if (status.ok()) status = Choose(result);
   if (status.ok()) {
@@ -92,6 +93,7 @@ void StepExecutor::Start(const SlotStart& start) {
   slot.input = start.input;
   slot.serial = start.serial;
   slot.finished = false;
+  slot.broken = Status::Ok();
   slot.pending = -1;
   slot.outputs = std::ssize(input.ids) - input.prompt_tokens;
   drafter_->Reset(&slot);
@@ -109,7 +111,9 @@ void StepExecutor::Start(const SlotStart& start) {
   slot.state->Clear();
   slot.state->Resume(std::span(input.ids).first(static_cast<size_t>(replay.first_position)), replay.hit_tokens,
                      replay.encoder_start, replay.decoder_start);
-  if (start.rings != nullptr) slot.state->LoadRings(start.rings);
+  if (start.rings != nullptr && !slot.state->LoadRings(start.rings)) {
+    slot.broken = Status::Internal("the ring snapshot of a cached prefix is not the one that was asked for");
+  }
 }
 
 void StepExecutor::GatherRows(const StepPlan& plan) {
@@ -176,14 +180,15 @@ Status StepExecutor::Forward() {
     row.first_rule = static_cast<int32_t>(rules_.size());
     if (row.decode) {
       for (int32_t i = 0; i < row.row_count; ++i) {
-        rules_.push_back(row_rules_.Make(slot, ids.first(static_cast<size_t>(i) + 1), row.first_position + 1 + i));
+        rules_.push_back(row_rules_.Make(slot, slot.state->ids(), ids.first(static_cast<size_t>(i) + 1),
+                                         row.first_position + 1 + i));
       }
     } else if (all) {
       // The log probability of the token that follows each row; the last row of the input chooses it.
       for (int32_t i = 0; i < row.row_count; ++i) {
         const int64_t position = row.first_position + 1 + i;
         if (position == std::ssize(slot.input->ids)) {
-          rules_.push_back(row_rules_.Make(slot, {}, position));
+          rules_.push_back(row_rules_.Make(slot, slot.input->ids, {}, position));
           continue;
         }
         TokenRule rule;
@@ -192,7 +197,7 @@ Status StepExecutor::Forward() {
         rules_.push_back(rule);
       }
     } else if (row.item->last) {
-      rules_.push_back(row_rules_.Make(slot, {}, row.first_position + row.row_count));
+      rules_.push_back(row_rules_.Make(slot, slot.input->ids, {}, row.first_position + row.row_count));
     }
     row.rule_count = static_cast<int32_t>(rules_.size()) - row.first_rule;
   }
@@ -322,6 +327,7 @@ void StepExecutor::SaveRings(const StepRow& row, StepResult* result) {
 void StepExecutor::Accept(StepRow& row, StepResult* result) {
   DecodeSlot& slot = *row.slot;
   SlotResult& slot_result = result->slots[static_cast<size_t>(row.result)];
+  if (slot_result.finished) return;
   slot_result.first_token = static_cast<int32_t>(result->tokens.size());
   if (!row.decode) {
     if (slot.input->prompt_logprobs) RecordPromptLogprobs(row, result);
@@ -339,6 +345,7 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
   }
 
   int32_t emitted = 0;
+  int32_t accepted = 0;
   while (!slot_result.finished) {
     const TokenChoice& choice = choices_[static_cast<size_t>(row.first_rule + emitted)];
     if (choice.id < 0) {
@@ -349,8 +356,8 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
     Emit(row, choice.id, choice, result);
     ++emitted;
     if (!stands) break;
+    ++accepted;
   }
-  const int32_t accepted = std::max(0, emitted - 1);
   if (emitted > 0 && emitted < row.row_count) {
     const Status status = model_.Truncate(*slot.state, row.first_position + emitted);
     assert(status.ok());
@@ -359,7 +366,6 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
   slot_result.length = slot.state->length();
   slot_result.drafted = slot.draft_count;
   slot_result.verified = row.drafts;
-  // A draft that ended the answer stood, too.
   slot_result.accepted = accepted;
   if (slot.draft_count > 0) {
     slot_result.first_confidence = static_cast<int32_t>(result->confidence.size());

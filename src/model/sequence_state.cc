@@ -175,14 +175,15 @@ void SequenceState::SaveRings(int64_t position, bool encoder_only, uint8_t* to) 
   std::memcpy(to + kSnapshotHeaderBytes, piece_, static_cast<size_t>(rings * RingBytes(*layout_)));
 }
 
-void SequenceState::LoadRings(const uint8_t* from) {
+bool SequenceState::LoadRings(const uint8_t* from) {
   SnapshotHeader header;
   std::memcpy(&header, from, sizeof(header));
-  assert(header.position == length());
+  if (header.position != length()) return false;
   std::memcpy(piece_, from + kSnapshotHeaderBytes, static_cast<size_t>(header.rings * RingBytes(*layout_)));
   if (header.rings == layout_->layers + layout_->stages && header.draft_begin < header.draft_end) {
     SetDraftRange(header.draft_begin, header.draft_end);
   }
+  return true;
 }
 
 PackedRows SequenceState::WindowRing(int layer) const {

@@ -100,10 +100,11 @@ class SequenceState {
   void RestartEncoder(int64_t position);
 
   /// Copies the rings of all layers and stages, or of the encoder's layers only, into `to` [SnapshotBytes()]. The state
-  /// is at an even length at most kRollback tokens beyond `position`, for which the copy is made.
+  /// is at most kRollback tokens beyond the even `position` for which the copy is made.
   void SaveRings(int64_t position, bool encoder_only, uint8_t* to) const;
-  /// The rings of a snapshot; length() is the position it was made for. Draft rings come with it when it has them.
-  void LoadRings(const uint8_t* from);
+  /// The rings of a snapshot, and its draft rings if it has them. False, and nothing changes: it was made for another
+  /// position than length().
+  [[nodiscard]] bool LoadRings(const uint8_t* from);
 
   const SequenceLayout& layout() const { return *layout_; }
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }

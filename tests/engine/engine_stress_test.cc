@@ -72,6 +72,7 @@ TEST(EngineStress, TwoHundredMixedRequestsWithThirtyTwoRunning) {
   if (!kSanitized) {
     EXPECT_LE(static_cast<double>(used), 1.02 * static_cast<double>(planned));
   }
+  engine->WaitIdle();
   const EngineStatistics statistics = engine->statistics();
   EXPECT_EQ(statistics.finished, count);
   EXPECT_EQ(statistics.generated_tokens, std::accumulate(tokens.begin(), tokens.end(), int64_t{0}));
@@ -81,13 +82,13 @@ TEST(EngineStress, TwoHundredMixedRequestsWithThirtyTwoRunning) {
 TEST(EngineStress, CancelledRequestsLeaveNothingBehind) {
   EngineOptions options;
   options.max_num_seqs = 4;
-  options.max_model_len = 256;
+  options.max_model_len = 8192;
   options.profile_steps = false;
   const auto engine = MakeEngine("tiny2", options);
   GenerationRequest request;
   request.prompt = ProseIds(*engine, 70);
   request.sampling.temperature = 0;
-  request.sampling.max_tokens = 100;
+  request.sampling.max_tokens = 8000;  // never over before it is cancelled
   request.sampling.ignore_eos = true;
   const auto cycles = [&](int count) {
     for (int i = 0; i < count; ++i) {
@@ -176,6 +177,8 @@ TEST(EngineErrors, NameTheFieldAndTheNumbers) {
   request.prompt.assign(100, 5);
   request.sampling.max_tokens = 100;
   expect(*small, request, StatusCode::kResourceExhausted, "answer of 100 tokens can never fit");
+  request.sampling.max_tokens = 5000;  // beyond the context, which would cut it
+  expect(*small, request, StatusCode::kResourceExhausted, "answer of 412 tokens can never fit");
   // Without a limit of its own the answer ends where the pool does.
   request.sampling.max_tokens = SamplingParams::kNoLimit;
   request.sampling.ignore_eos = true;
