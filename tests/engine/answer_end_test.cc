@@ -37,17 +37,25 @@ TEST_P(StoppedAnswer, LeavesRightSnapshots) {
   options.prefix_cache = false;
   const auto cold = MakeEngine("nano", options);
   const std::vector<int32_t> prompt = ProseIds(*engine, 20);
-  const std::vector<int32_t> ids = Answer(*cold, Greedy(prompt, 400)).choices[0].ids;
+  // Drawn, for the likeliest text repeats itself, and a stop text must not occur early.
+  const auto drawn = [&](const std::vector<int32_t>& text, int64_t tokens) {
+    GenerationRequest request = Greedy(text, tokens);
+    request.sampling.temperature = 1;
+    request.sampling.seed = 11;
+    return request;
+  };
+  const std::vector<int32_t> ids = Answer(*cold, drawn(prompt, 400)).choices[0].ids;
 
   // The last token before a boundary is fed by the step that is in flight when the one before it completes the stop.
   for (int64_t boundary = 320; boundary <= 384; boundary += 64) {
     for (int64_t last = boundary - 22; last <= boundary - 19; ++last) {
-      GenerationRequest stopped = Greedy(prompt, 400);
+      GenerationRequest stopped = drawn(prompt, 400);
       stopped.cache_salt = fmt::format("{} {}", boundary, last);
       const auto end = ids.begin() + last;
       stopped.sampling.stops = {engine->Detokenize(std::vector<int32_t>(end - 7, end + 1))};
       const Generation generation = Answer(*engine, stopped);
       ASSERT_EQ(generation.choices[0].finish_reason, FinishReason::kStopSequence);
+      ASSERT_EQ(std::ssize(generation.choices[0].ids), last + 1);
       // Every prefix that ends between two boundaries.
       for (int64_t length = 70; length < last; length += 64) {
         std::vector<int32_t> longer = prompt;
