@@ -305,14 +305,6 @@ void CalibrationError::Add(double predicted, bool happened) {
   bin.predicted += predicted;
 }
 
-void CalibrationError::Merge(const CalibrationError& other) {
-  for (size_t i = 0; i < bins_.size(); ++i) {
-    bins_[i].count += other.bins_[i].count;
-    bins_[i].happened += other.bins_[i].happened;
-    bins_[i].predicted += other.bins_[i].predicted;
-  }
-}
-
 int64_t CalibrationError::count() const {
   int64_t count = 0;
   for (const Bin& bin : bins_) count += bin.count;
@@ -343,18 +335,6 @@ void SpeculationStatistics::RecordDrafted(std::span<const float> survival, int v
     accepted_[k] += survived ? 1 : 0;
     if (!survival.empty()) errors_[k].Add(survival[k], survived);
   }
-}
-
-void SpeculationStatistics::Merge(const SpeculationStatistics& other) {
-  assert(other.block_size() == block_size());
-  plain_steps_ += other.plain_steps_;
-  drafted_steps_ += other.drafted_steps_;
-  for (size_t k = 0; k < verified_.size(); ++k) {
-    verified_[k] += other.verified_[k];
-    accepted_[k] += other.accepted_[k];
-    errors_[k].Merge(other.errors_[k]);
-  }
-  for (size_t k = 0; k < lengths_.size(); ++k) lengths_[k] += other.lengths_[k];
 }
 
 int64_t SpeculationStatistics::verified_tokens() const {

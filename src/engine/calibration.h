@@ -98,7 +98,6 @@ Result<Calibration> FitCalibration(const DraftObservations& observations, std::s
 class CalibrationError {
  public:
   void Add(double predicted, bool happened);
-  void Merge(const CalibrationError& other);
   int64_t count() const;
   /// Sum over bins of (share of the bin) * |mean prediction - share that happened|, in [0, 1]; 0 when empty.
   double Value() const;
@@ -123,9 +122,6 @@ class SpeculationStatistics {
   /// A sequence's decode step whose block was drafted; `survival` [b] or empty when unknown. The step yields
   /// accepted + 1 tokens, before stops.
   void RecordDrafted(std::span<const float> survival, int verified, int accepted);
-
-  /// Same block size.
-  void Merge(const SpeculationStatistics& other);
 
   int64_t block_size() const { return static_cast<int64_t>(verified_.size()); }
   int64_t plain_steps() const { return plain_steps_; }

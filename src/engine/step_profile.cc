@@ -10,10 +10,7 @@ namespace deepinfer {
 namespace {
 
 constexpr double kFlat = 1.02;
-constexpr double kShortest = 1e-9;          // what a clock that did not move stands for
-constexpr double kCorrectionWeight = 0.02;  // half of a change is believed after 35 steps
-constexpr double kMostCorrection = 8;
-constexpr double kDraftShare = 1.0 / 3;
+constexpr double kShortest = 1e-9;
 constexpr size_t kLeastPoints = 2;  // without two there is no slope
 
 // Appends a point per count while `deadline` is out of reach.
@@ -108,13 +105,6 @@ Result<StepProfile> StepProfile::FromPoints(std::span<const CostPoint> step, std
 bool StepProfile::IsFlat() const {
   const std::span<const CostPoint> points = step_.points();
   return points.size() > 1 && points.back().seconds <= kFlat * points.front().seconds;
-}
-
-void StepProfile::Observe(int64_t rows, double seconds) {
-  const double expected = StepSeconds(rows);
-  if (expected <= 0 || !std::isfinite(seconds) || seconds <= 0) return;
-  const double ratio = std::clamp(seconds / expected, 1 / kMostCorrection, kMostCorrection);
-  correction_ += kCorrectionWeight * (ratio - correction_);
 }
 
 std::string StepProfile::ToText() const {

@@ -3,8 +3,7 @@
 // Measured once before the first request; the speculation planner divides expected tokens by it (docs/dspark.md).
 // Invariants: (1) curves never fall; (2) linear between points, linear beyond the last one with the slope of the last
 // octave; (3) 0 rows cost 0, fewer than the first point cost what it costs.
-// Thread-safety: const members from any thread while nobody calls Observe. Ownership: its points. Look-ups do not
-// allocate. Source: spec serving.md 3.2.
+// Thread-safety: a value. Ownership: its points. Look-ups do not allocate. Source: spec serving.md 3.2.
 #ifndef DEEPINFER_ENGINE_STEP_PROFILE_H_
 #define DEEPINFER_ENGINE_STEP_PROFILE_H_
 
@@ -56,15 +55,9 @@ class StepProfile {
   /// Whether rows cost nothing at all up to the last point: within 2 % of the first. Then trimming has no ground.
   bool IsFlat() const;
 
-  /// As measured. The planner's choices rest on these alone, so that they do not depend on the load of the machine.
+  /// As measured at the start: choices do not depend on the load of the machine.
   double StepSeconds(int64_t rows) const { return step_.Seconds(rows); }
   double DraftSeconds(int64_t sequences) const { return draft_.Seconds(sequences); }
-
-  /// Corrects the prediction by a step that took place: a slow moving average of one factor, because the other guests
-  /// of a machine slow down all counts alike.
-  void Observe(int64_t rows, double seconds);
-  double correction() const { return correction_; }
-  double PredictedStepSeconds(int64_t rows) const { return correction_ * StepSeconds(rows); }
 
   const CostCurve& step() const { return step_; }
   const CostCurve& draft() const { return draft_; }
@@ -79,7 +72,6 @@ class StepProfile {
  private:
   CostCurve step_;
   CostCurve draft_;
-  double correction_ = 1;
   std::string note_;
 };
 

@@ -73,25 +73,6 @@ TEST(StepProfile, EmptyAndFlat) {
   EXPECT_FALSE(StepProfile::FromPoints(std::vector<CostPoint>{{1, 1.0}}, {})->IsFlat());
 }
 
-TEST(StepProfile, CorrectionMovesThePredictionOnly) {
-  StepProfile profile = *StepProfile::FromPoints(std::vector<CostPoint>{{1, 1.0}, {8, 2.0}}, {});
-  for (int i = 0; i < 35; ++i) profile.Observe(8, 6.0);
-  EXPECT_NEAR(profile.correction(), 2.0, 0.05);
-  for (int i = 0; i < 1000; ++i) profile.Observe(1, 3.0);
-  EXPECT_NEAR(profile.correction(), 3.0, 1e-6);
-  EXPECT_NEAR(profile.PredictedStepSeconds(8), 6.0, 1e-5);
-  EXPECT_EQ(profile.StepSeconds(8), 2.0);
-}
-
-TEST(StepProfile, CorrectionIgnoresNonsenseAndBoundsOutliers) {
-  StepProfile profile = *StepProfile::FromPoints(std::vector<CostPoint>{{1, 1.0}, {8, 2.0}}, {});
-  for (const double seconds : {0.0, -1.0, std::nan(""), HUGE_VAL}) profile.Observe(1, seconds);
-  profile.Observe(0, 1.0);
-  EXPECT_EQ(profile.correction(), 1);
-  profile.Observe(1, 1e9);
-  EXPECT_NEAR(profile.correction(), 1.14, 1e-9);
-}
-
 TEST(ProfileCounts, AreGeometricAndEndAtTheMost) {
   EXPECT_EQ(ProfileCounts(1), (std::vector<int64_t>{1}));
   EXPECT_EQ(ProfileCounts(2), (std::vector<int64_t>{1, 2}));
