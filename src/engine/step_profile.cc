@@ -10,7 +10,8 @@ namespace deepinfer {
 namespace {
 
 constexpr double kFlat = 1.02;
-constexpr double kShortest = 1e-9;
+constexpr double kShortest = 1e-9;  // what a clock that did not move stands for
+constexpr double kDraftShare = 1.0 / 3;
 constexpr size_t kLeastPoints = 2;  // without two there is no slope
 
 // Appends a point per count while `deadline` is out of reach.
