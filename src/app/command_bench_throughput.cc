@@ -137,6 +137,7 @@ class BenchThroughputCommand : public Command {
                                   engine.options().threads, engine.options().max_num_seqs,
                                   engine.options().max_num_batched_tokens, ReplayModeName(engine.options().replay),
                                   engine.options().draft_length, engine.options().asynchronous ? "" : ", synchronous"));
+    if (!engine.warning().empty()) text += ReportRow("warning", engine.warning());
     text += ReportRow("requests/s", fmt::format("{:.2f}", result.per_second(std::ssize(result.generations))));
     text += ReportRow("output tokens/s", fmt::format("{:.1f}", result.per_second(figures.output_tokens)));
     text += ReportRow("total tokens/s",
@@ -178,6 +179,7 @@ class BenchThroughputCommand : public Command {
                          {"fingerprint", fingerprint},
                          {"config_hash", ConfigHash(engine_.options, engine.options(), fingerprint)},
                          {"options", OptionsJson(engine.options())},
+                         {"warning", engine.warning()},
                          {"load", load_.Describe()},
                          {"requests", result.generations.size()},
                          {"prompt_tokens", figures.prompt_tokens},

@@ -24,7 +24,10 @@ using Json = nlohmann::ordered_json;
 
 class CalibrateCommand : public Command {
  public:
-  CalibrateCommand() { engine_.options.profile_steps = false; }
+  CalibrateCommand() {
+    engine_.options.profile_steps = false;
+    engine_.options.store_calibration = false;  // this command does, where it was told to
+  }
 
   std::string_view name() const override { return "calibrate"; }
   std::string_view summary() const override { return "Fit the confidence of DSpark's drafts to a model"; }
