@@ -179,10 +179,10 @@ TEST(Scheduler, WaitingRequestsGetWhatRunningOnesLeave) {
 }
 
 TEST(Scheduler, NobodyOvertakesWhoWaitsForMemory) {
-  SchedulerBench bench(Options(), Memory(4, false), Exact());
+  SchedulerBench bench(Options(), Memory(5, false), Exact());
   bench.Submit({.prompt = 150, .answer = 5});                      // three blocks
   const auto second = bench.Submit({.prompt = 150, .answer = 5});  // as many: waits
-  const auto third = bench.Submit({.prompt = 10, .answer = 5});    // would fit
+  const auto third = bench.Submit({.prompt = 10, .answer = 5});    // would fit, with a block to spare
   EXPECT_EQ(StartsOf(bench.Step()), Serials({1}));
   while (bench.scheduler->counts().finished == 0) EXPECT_TRUE(StartsOf(bench.Step()).empty());
   EXPECT_FALSE(second->running());
