@@ -100,6 +100,13 @@ TEST(Scheduler, RequestsShareTheBudget) {
   bench.Submit({.prompt = 9, .answer = 2});
   EXPECT_EQ(RowsOf(bench.Step()), Rows({9, 3}));
   EXPECT_EQ(RowsOf(bench.Step()), Rows({0, 6}));
+
+  // Rows below the decoder leave more to others: 64 of them cost 16 of 20 units.
+  options.step_cost = 20;
+  SchedulerBench bounded(options, Memory(64, false), Bounded(64));
+  bounded.Submit({.prompt = 300, .answer = 2});
+  bounded.Submit({.prompt = 300, .answer = 2});
+  EXPECT_EQ(RowsOf(bounded.Step()), Rows({64, 16}));
 }
 
 TEST(Scheduler, RowsAreLimitedBesideTheCost) {
