@@ -75,7 +75,6 @@ void Drafter::Observe(DecodeSlot* slot) {
 int32_t Drafter::Limit(const DecodeSlot& slot, int64_t length) const {
   // The last token of the answer takes index most_tokens - 1 and is never fed.
   int64_t limit = std::min<int64_t>(options_.draft_length, slot.input->most_tokens - 2 - length);
-  limit = std::min(limit, slot.state->capacity() - 1 - length);
   const ReplaySettings& replay = slot.input->replay;
   if (replay.bounded) limit = std::min(limit, NextRestart(length, replay.grid) - 1 - length);
   return static_cast<int32_t>(std::max<int64_t>(limit, 0));
@@ -95,7 +94,11 @@ void Drafter::PlanVerification(std::span<StepRow> rows) {
     }
     ++decoding;
     DecodeSlot& slot = *row.slot;
-    const int32_t limit = std::min({slot.draft_count, row.item->max_drafts, Limit(slot, slot.state->length())});
+    // Blocks of this step have been granted by now; drafts were proposed before that.
+    const int64_t length = slot.state->length();
+    const auto room =
+        static_cast<int32_t>(std::clamp<int64_t>(slot.state->capacity() - 1 - length, 0, options_.draft_length));
+    const int32_t limit = std::min({slot.draft_count, row.item->max_drafts, Limit(slot, length), room});
     survival_.insert(survival_.end(), slot.survival.begin(), slot.survival.end());
     survival_before_.insert(survival_before_.end(), slot.survival_before.begin(), slot.survival_before.end());
     limits_.push_back(limit);
