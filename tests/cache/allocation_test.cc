@@ -1,36 +1,16 @@
 // What runs in the step loop allocates nothing (promise 5): blocks, inserts, pins, uses, snapshots, evictions.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "cache/prefix_tree.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-// Sanitizers bring their own operator new, which must stay.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DEEPINFER_COUNTS_ALLOCATIONS 1
-void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#endif
+#include "tests/allocation_counter.h"
 
 namespace deepinfer {
 namespace {
 
 TEST(CacheAllocation, NothingAfterANamespacesFirstBlock) {
-#ifndef DEEPINFER_COUNTS_ALLOCATIONS
-  GTEST_SKIP() << "allocations are not counted under a sanitizer";
-#endif
+  if (!test::CountsAllocations()) GTEST_SKIP() << "allocations are not counted under a sanitizer";
   const auto blocks = KvPool::Create(64, 64).value();
   const auto snapshots = BlockPool::Create(64, 4).value();
   const auto tree = PrefixTree::Create(*blocks, *snapshots).value();
@@ -38,7 +18,7 @@ TEST(CacheAllocation, NothingAfterANamespacesFirstBlock) {
   const NodeId first = tree->Insert("a", kRoot, ids, *blocks->Allocate());
   tree->Pin(first);
 
-  const int64_t before = allocations;
+  const int64_t before = test::AllocationCount();
   NodeId parent = first;
   for (int32_t i = 0; i < 500; ++i) {
     if (blocks->free_count() == 0) {
@@ -55,7 +35,7 @@ TEST(CacheAllocation, NothingAfterANamespacesFirstBlock) {
     tree->AttachSnapshot(parent, snapshot);
     snapshots->Release(snapshot);
   }
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(test::AllocationCount() - before, 0);
   EXPECT_GT(tree->statistics().evicted_blocks, 400);
 }
 

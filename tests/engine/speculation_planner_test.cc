@@ -4,31 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
-#include <new>
 #include <numeric>
 
 #include "base/counter_rng.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-// Sanitizers bring their own operator new, which must stay.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DEEPINFER_COUNTS_ALLOCATIONS 1
-// Not inlined: the compiler would see malloc here and delete there and call it a mismatch.
-__attribute__((noinline)) void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#endif
+#include "tests/allocation_counter.h"
 
 namespace deepinfer {
 namespace {
@@ -373,20 +354,18 @@ TEST(UpdateSurvivalAverage, MovesTowardsTheSample) {
 }
 
 TEST(SpeculationPlanner, AllocatesNothingAfterReserve) {
-#ifndef DEEPINFER_COUNTS_ALLOCATIONS
-  GTEST_SKIP() << "allocations are not counted under a sanitizer";
-#endif
+  if (!test::CountsAllocations()) GTEST_SKIP() << "allocations are not counted under a sanitizer";
   const StepProfile profile = Linear(9, 1, 1);
   const std::vector<float> survival = RandomSurvival(64, 5, 1);
   Lengths lengths(64);
   SpeculationPlanner planner(&profile, 5);
   planner.Reserve(64);
-  const int64_t before = allocations;
+  const int64_t before = test::AllocationCount();
   planner.DecideDrafting({.survival = survival});
   planner.PlanVerification({.survival = survival}, lengths);
   planner.AdmitTop({.survival = survival}, planner.PlanCapacity({.survival = survival}), lengths);
   planner.VerifyAll({.survival = survival}, lengths);
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(test::AllocationCount() - before, 0);
 }
 
 // --- losslessness under rejection sampling (spec serving.md 3.2, 12.1), by exact enumeration ------------------------

@@ -1,36 +1,16 @@
 // A step allocates nothing: activations, lists and pages are planned when model and sequence are made (promise 5).
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "model_fixture.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-// Sanitizers bring their own operator new, which must stay.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DEEPINFER_COUNTS_ALLOCATIONS 1
-void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#endif
+#include "tests/allocation_counter.h"
 
 namespace deepinfer::test {
 namespace {
 
 TEST(Allocation, StepsAllocateNothing) {
-#ifndef DEEPINFER_COUNTS_ALLOCATIONS
-  GTEST_SKIP() << "allocations are not counted under a sanitizer";
-#endif
+  if (!CountsAllocations()) GTEST_SKIP() << "allocations are not counted under a sanitizer";
   ModelOptions options;
   options.max_rows_per_step = 64;
   options.max_context = 256;
@@ -39,7 +19,7 @@ TEST(Allocation, StepsAllocateNothing) {
   const auto second = model.NewSequence(200);
   const std::vector<int32_t> ids = RandomIds(130, model.config().vocab_size, 1);
 
-  const int64_t before = allocations;
+  const int64_t before = AllocationCount();
   size_t fed = 0;
   for (const size_t count : {50, 1, 1, 13, 62, 3}) {
     const auto part = std::span(ids).subspan(fed, count);
@@ -52,7 +32,7 @@ TEST(Allocation, StepsAllocateNothing) {
     fed += count;
   }
   ASSERT_TRUE(model->Truncate(*first, first->length() - 9).ok());
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(AllocationCount() - before, 0);
 }
 
 TEST(Allocation, WorkspaceIsStated) {
