@@ -36,7 +36,7 @@ struct TokenProbabilities {
 struct AnswerPiece {
   std::vector<OutputEvent> events;
   // When log probabilities were asked for: of the tokens behind `events`, in order.
-  std::vector<TokenProbabilities> content_logprobs;    // of the answer, calls included
+  std::vector<TokenProbabilities> content_logprobs;  // of the answer, calls included
   std::vector<TokenProbabilities> reasoning_logprobs;
 };
 
@@ -50,19 +50,19 @@ struct AnswerEnd {
 /// What is known of an answer before it starts.
 struct AnswerHead {
   Protocol protocol = Protocol::kChat;
-  std::string id;                  ///< unique; the protocol's prefix is added to it ("chatcmpl-"): see PublicId
-  std::string model;               ///< as the client named it, or the served name
+  std::string id;     ///< of the response, unique, as the client sees it
+  std::string model;  ///< as the client named it, or the served name
   int64_t created_unix_seconds = 0;
   std::string system_fingerprint;  ///< empty: null
   bool stream = false;
-  bool include_usage = false;      ///< stream_options
-  bool usage_in_own_chunk = false; ///< Chat: usage as OpenAI sends it, in a last chunk without choices
+  bool include_usage = false;       ///< stream_options
+  bool usage_in_own_chunk = false;  ///< Chat: usage as OpenAI sends it, in a last chunk without choices
   bool thinking = false;
   int64_t choices = 1;
-  std::vector<std::string> echo;   ///< Completions: text in front of each choice; empty: none
+  std::vector<std::string> echo;  ///< Completions: text in front of each choice; empty: none
   std::vector<std::vector<TokenProbabilities>> echo_logprobs;  ///< with `echo` and logprobs, of each choice
   bool logprobs = false;
-  std::vector<Tool> tools;         ///< Responses: to name calls as the client does
+  std::vector<Tool> tools;  ///< Responses: to name calls as the client does
   /// Responses: the JSON object whose members the response repeats (instructions, previous_response_id, metadata, ...);
   /// empty: none.
   std::string repeated_fields;

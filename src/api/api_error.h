@@ -18,10 +18,10 @@ std::string_view ProtocolName(Protocol protocol);
 
 struct ApiError {
   int http_status = 500;
-  std::string type;     ///< OpenAI's: invalid_request_error, authentication_error, rate_limit_error, ...
-  std::string code;     ///< OpenAI's, empty for null
-  std::string param;    ///< path of the field at fault, empty for null
-  std::string message;  ///< one line, names the field and the remedy
+  std::string type;             ///< OpenAI's: invalid_request_error, authentication_error, rate_limit_error, ...
+  std::string code;             ///< OpenAI's, empty for null
+  std::string param;            ///< path of the field at fault, empty for null
+  std::string message;          ///< one line, names the field and the remedy
   int retry_after_seconds = 0;  ///< header Retry-After; 0: none
 
   static ApiError InvalidRequest(std::string message, std::string param = "");  ///< 400
