@@ -5,6 +5,7 @@
 #define DEEPINFER_GENERATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -71,6 +72,10 @@ struct GenerationRequest {
   /// The token that separates reasoning from the answer and is itself no text; nothing: all output is content.
   std::optional<int32_t> end_of_reasoning;
   bool starts_in_reasoning = false;  ///< the prompt ends inside the reasoning
+
+  /// Called by the engine's threads whenever the stream has news, so that nobody need wait in Next. Must not block,
+  /// throw or call the engine; may still be called while the stream is being destroyed. Empty: nobody is told.
+  std::function<void()> on_news;
 };
 
 /// One of SamplingParams::n answers.
@@ -123,6 +128,7 @@ struct GenerationDelta {
   std::string content;
   std::vector<int32_t> ids;
   std::vector<PositionLogprobs> logprobs;
+  int64_t cached_tokens = 0;  ///< as in Generation
   bool finished = false;
   // As in Choice, once it has finished.
   FinishReason finish_reason = FinishReason::kStop;

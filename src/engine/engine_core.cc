@@ -235,7 +235,7 @@ Result<std::unique_ptr<GenerationStream>> EngineCore::Submit(GenerationRequest r
   // Every token of the prompt must reach the head.
   if (sampling.prompt_logprobs >= 0) mode = ReplayMode::kExact;
 
-  const auto state = std::make_shared<StreamState>(sampling.n);
+  const auto state = std::make_shared<StreamState>(sampling.n, std::move(request.on_news));
   state->Update([&](Generation* generation) {
     generation->prompt_tokens = std::ssize(request.prompt);
     generation->replay = mode;

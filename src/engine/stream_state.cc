@@ -4,12 +4,13 @@
 
 namespace deepinfer {
 
-StreamState::StreamState(int choices) : read_(static_cast<size_t>(choices)), unfinished_(choices) {
+StreamState::StreamState(int choices, std::function<void()> on_news)
+    : on_news_(std::move(on_news)), read_(static_cast<size_t>(choices)), unfinished_(choices) {
   generation_.choices.resize(static_cast<size_t>(choices));
 }
 
 void StreamState::Append(int choice, const News& news) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Choice& to = generation_.choices[static_cast<size_t>(choice)];
   to.ids.insert(to.ids.end(), news.ids.begin(), news.ids.end());
   to.logprobs.insert(to.logprobs.end(), news.logprobs.begin(), news.logprobs.end());
@@ -17,11 +18,13 @@ void StreamState::Append(int choice, const News& news) {
   to.content += news.content;
   read_[static_cast<size_t>(choice)].dirty = true;
   news_.notify_all();
+  lock.unlock();
+  if (on_news_) on_news_();
 }
 
 void StreamState::Finish(int choice, FinishReason reason, const std::string& stop_sequence, int32_t stop_token_id,
                          const Status& status) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Choice& to = generation_.choices[static_cast<size_t>(choice)];
   if (to.finished) return;
   to.finished = true;
@@ -32,6 +35,8 @@ void StreamState::Finish(int choice, FinishReason reason, const std::string& sto
   --unfinished_;
   read_[static_cast<size_t>(choice)].dirty = true;
   news_.notify_all();
+  lock.unlock();
+  if (on_news_) on_news_();
 }
 
 void StreamState::Update(const std::function<void(Generation*)>& change) {
@@ -49,7 +54,14 @@ bool StreamState::TakeNews(GenerationDelta* delta) {
     delta->content = choice.content.substr(at.content);
     delta->ids.assign(choice.ids.begin() + static_cast<std::ptrdiff_t>(at.ids), choice.ids.end());
     delta->logprobs.assign(choice.logprobs.begin() + static_cast<std::ptrdiff_t>(at.logprobs), choice.logprobs.end());
+    delta->cached_tokens = generation_.cached_tokens;
     delta->finished = choice.finished;
+    if (choice.finished) {
+      delta->finish_reason = choice.finish_reason;
+      delta->stop_sequence = choice.stop_sequence;
+      delta->stop_token_id = choice.stop_token_id;
+      delta->status = choice.status;
+    }
     at = {choice.reasoning.size(), choice.content.size(), choice.ids.size(),
           choice.logprobs.size(),  choice.finished,       false};
     return true;

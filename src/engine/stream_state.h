@@ -17,7 +17,8 @@ namespace deepinfer {
 
 class StreamState {
  public:
-  explicit StreamState(int choices);
+  /// `on_news`: as GenerationRequest::on_news; may be empty.
+  explicit StreamState(int choices, std::function<void()> on_news = {});
 
   /// What a step added to a choice.
   struct News {
@@ -53,6 +54,7 @@ class StreamState {
   /// Under the lock: the first choice with news, if any.
   bool TakeNews(GenerationDelta* delta);
 
+  std::function<void()> on_news_;
   std::mutex mutex_;
   std::condition_variable news_;
   Generation generation_;

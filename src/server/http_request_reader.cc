@@ -1,0 +1,95 @@
+#include "server/http_request_reader.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/rfc7230.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+namespace deepinfer {
+namespace http = boost::beast::http;
+
+struct HttpRequestReader::Parser {
+  http::request_parser<http::string_body> request;
+  bool header_seen = false;
+};
+
+HttpRequestReader::HttpRequestReader(const HttpLimits& limits) : limits_(limits) {}
+HttpRequestReader::~HttpRequestReader() = default;
+
+bool HttpRequestReader::started() const { return parser_ != nullptr || !held_.empty(); }
+bool HttpRequestReader::header_complete() const { return parser_ != nullptr && parser_->header_seen; }
+
+bool HttpRequestReader::TakeExpectContinue() { return std::exchange(continue_expected_, false); }
+
+void HttpRequestReader::Restart() {
+  parser_ = std::make_unique<Parser>();
+  parser_->request.eager(true);
+  parser_->request.header_limit(static_cast<uint32_t>(limits_.max_header_bytes));
+  parser_->request.body_limit(static_cast<uint64_t>(limits_.max_body_bytes));
+}
+
+HttpRequestReader::State HttpRequestReader::Fail(int status, std::string why) {
+  error_status_ = status;
+  error_ = std::move(why);
+  return State::kFailed;
+}
+
+HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
+  if (error_status_ != 0) return State::kFailed;
+  held_ += bytes;
+  if (parser_ == nullptr) {
+    // Empty lines before a request are ignored (RFC 9112, 2.2).
+    held_.erase(0, std::min(held_.find_first_not_of("\r\n"), held_.size()));
+    if (held_.empty()) return State::kNeedMore;
+    Restart();
+  }
+  size_t used = 0;
+  while (!parser_->request.is_done() && used < held_.size()) {
+    boost::system::error_code error;
+    const size_t taken = parser_->request.put(boost::asio::buffer(held_.data() + used, held_.size() - used), error);
+    used += taken;
+    if (error == http::error::need_more) break;
+    if (error == http::error::header_limit) {
+      return Fail(431, "the request's header has more than " + std::to_string(limits_.max_header_bytes) + " bytes");
+    }
+    if (error == http::error::body_limit) {
+      return Fail(413, "the request's body has more than " + std::to_string(limits_.max_body_bytes) + " bytes");
+    }
+    if (error) return Fail(400, "this is no HTTP/1.1 request: " + error.message());
+    if (!parser_->header_seen && parser_->request.is_header_done()) {
+      parser_->header_seen = true;
+      const auto& request = parser_->request.get();
+      if (request[http::field::transfer_encoding] != "" && !request.chunked()) {
+        return Fail(501, "Transfer-Encoding: only chunked is understood");
+      }
+      continue_expected_ =
+          !parser_->request.is_done() && boost::beast::iequals(request[http::field::expect], "100-continue");
+    }
+    if (taken == 0) break;
+  }
+  held_.erase(0, used);
+  if (parser_->request.is_done()) return State::kComplete;
+  return State::kNeedMore;
+}
+
+HttpRequest HttpRequestReader::Take() {
+  auto message = parser_->request.release();
+  parser_.reset();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string_view target(message.target().data(), message.target().size());
+  const size_t question = target.find('?');
+  request.path = target.substr(0, question);
+  if (question != std::string_view::npos) request.query = target.substr(question + 1);
+  for (const auto& field : message) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.keep_alive = message.keep_alive();
+  request.chunked_responses = message.version() >= 11;
+  request.body = std::move(message.body());
+  return request;
+}
+
+}  // namespace deepinfer
