@@ -9,28 +9,16 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "api/api_error.h"
-#include "api/request.h"
+#include "api/token_logprobs.h"
 #include "api/usage.h"
+#include "text/conversation.h"
 #include "text/output_parser.h"
 
 namespace deepinfer {
-
-/// One token and how likely it was.
-struct TokenProbability {
-  std::string bytes;  ///< what it stands for, possibly a part of a character
-  double logprob = 0;
-};
-
-/// A sampled token with the most likely ones at its place.
-struct TokenProbabilities {
-  TokenProbability chosen;
-  std::vector<TokenProbability> top;
-};
 
 /// What is new of one choice.
 struct AnswerPiece {
