@@ -108,6 +108,8 @@ class GenerationStream {
 
   /// Ends the request within a step; what was generated stays readable.
   virtual void Cancel() = 0;
+  /// The same for one choice; the others go on.
+  virtual void CancelChoice(int index) = 0;
 
   /// Waits for the end and returns everything, whether read or not.
   virtual const Generation& Wait() = 0;

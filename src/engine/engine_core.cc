@@ -52,6 +52,10 @@ class EngineCore::Stream final : public GenerationStream {
     state_->Cancel();
     inbox_->Wake();
   }
+  void CancelChoice(int index) override {
+    state_->CancelChoice(index);
+    inbox_->Wake();
+  }
   const Generation& Wait() override { return state_->Wait(); }
 
  private:

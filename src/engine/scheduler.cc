@@ -391,7 +391,7 @@ void Scheduler::LeaveSlot(Request& request) {
 void Scheduler::Sweep() {
   for (size_t i = 0; i < running_.size();) {
     const std::shared_ptr<Request> request = running_[i];
-    if (!request->finished && request->stream->cancelled()) Finish(request, FinishReason::kCancelled, Status::Ok());
+    if (!request->finished && request->stream->cancelled(request->choice)) Finish(request, FinishReason::kCancelled, Status::Ok());
     const bool leaves = (request->finished || request->preempt) && request->steps_in_flight == 0;
     if (!leaves) {
       ++i;
@@ -410,7 +410,7 @@ void Scheduler::Sweep() {
 void Scheduler::DropCancelled() {
   for (size_t i = 0; i < waiting_.size();) {
     const std::shared_ptr<Request> request = waiting_[i];
-    if (!request->stream->cancelled()) {
+    if (!request->stream->cancelled(request->choice)) {
       ++i;
       continue;
     }

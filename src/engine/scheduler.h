@@ -83,7 +83,7 @@ class Scheduler {
     int64_t logits_rows = 0;
   };
 
-  bool MustEnd(const Request& request) const { return request.finished || request.stream->cancelled(); }
+  bool MustEnd(const Request& request) const { return request.finished || request.stream->cancelled(request.choice); }
   void PlanDecodes(StepPlan* plan, Budget* budget);
   void PlanPrefill(Request& request, StepPlan* plan, Budget* budget);
   void AdmitWaiting(StepPlan* plan, Budget* budget);

@@ -5,7 +5,10 @@
 namespace deepinfer {
 
 StreamState::StreamState(int choices, std::function<void()> on_news)
-    : on_news_(std::move(on_news)), read_(static_cast<size_t>(choices)), unfinished_(choices) {
+    : on_news_(std::move(on_news)),
+      read_(static_cast<size_t>(choices)),
+      unfinished_(choices),
+      cancelled_(static_cast<size_t>(choices)) {
   generation_.choices.resize(static_cast<size_t>(choices));
 }
 
@@ -42,6 +45,10 @@ void StreamState::Finish(int choice, FinishReason reason, const std::string& sto
 void StreamState::Update(const std::function<void(Generation*)>& change) {
   const std::lock_guard lock(mutex_);
   change(&generation_);
+}
+
+void StreamState::Cancel() {
+  for (std::atomic<bool>& choice : cancelled_) choice.store(true, std::memory_order_relaxed);
 }
 
 bool StreamState::TakeNews(GenerationDelta* delta) {

@@ -38,8 +38,9 @@ class StreamState {
   bool NextFor(GenerationDelta* delta, int milliseconds, bool* timed_out);
   const Generation& Wait();
 
-  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  void Cancel();
+  void CancelChoice(int choice) { cancelled_[static_cast<size_t>(choice)].store(true, std::memory_order_relaxed); }
+  bool cancelled(int choice) const { return cancelled_[static_cast<size_t>(choice)].load(std::memory_order_relaxed); }
 
  private:
   struct Position {  // of the reader in a choice
@@ -60,7 +61,7 @@ class StreamState {
   Generation generation_;
   std::vector<Position> read_;
   int unfinished_ = 0;
-  std::atomic<bool> cancelled_{false};
+  std::vector<std::atomic<bool>> cancelled_;  // [choices]
 };
 
 }  // namespace deepinfer

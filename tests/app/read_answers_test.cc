@@ -21,6 +21,7 @@ class EndlessStream final : public GenerationStream {
   ~EndlessStream() override { *dropped_ = true; }
 
   bool Next(GenerationDelta*) override { return false; }
+  void CancelChoice(int) override { ADD_FAILURE() << "nobody asked for one choice"; }
   bool NextFor(GenerationDelta* delta, int, bool* timed_out) override {
     if (cancelled_) return false;
     *timed_out = press_ > 0;

@@ -517,7 +517,7 @@ TEST(Scheduler, RandomWorkloads) {
     for (const auto& request : requests) {
       ASSERT_TRUE(request->finished);
       const int64_t asked = request->most_tokens - request->prompt_tokens;
-      if (!request->stream->cancelled()) {
+      if (!request->stream->cancelled(request->choice)) {
         EXPECT_EQ(request->outputs(), asked);
       }
       EXPECT_EQ(request->ids, ExpectedIds(bench.device, *request, request->outputs())) << "round " << round;
