@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "deepinfer/status.h"
@@ -28,7 +29,7 @@ struct ResponseStoreOptions {
   std::function<int64_t()> clock = UnixSeconds;
 };
 
-struct StoredResponse {
+struct StoredResponseRow {
   std::string id;
   std::string owner;        ///< ApiKey::owner
   int64_t created = 0;      ///< seconds since 1970
@@ -44,11 +45,13 @@ class ResponseStore {
   ~ResponseStore();
 
   /// Adds a response or replaces the owner's of this id.
-  Status Put(const StoredResponse& response);
-  Result<StoredResponse> Get(const std::string& id, const std::string& owner);
+  Status Put(const StoredResponseRow& response);
+  /// Nothing: the owner has none of this id.
+  Result<std::optional<StoredResponseRow>> Get(const std::string& id, const std::string& owner);
   /// items_json alone.
-  Result<std::string> Items(const std::string& id, const std::string& owner);
-  Status Delete(const std::string& id, const std::string& owner);
+  Result<std::optional<std::string>> Items(const std::string& id, const std::string& owner);
+  /// False: there was none.
+  Result<bool> Delete(const std::string& id, const std::string& owner);
 
   /// Responses and bytes of all owners.
   Result<int64_t> count();
