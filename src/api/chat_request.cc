@@ -4,6 +4,7 @@
 #include "api/json_reader.h"
 #include "api/open_calls.h"
 #include "api/request_fields.h"
+#include "api/sampling_fields.h"
 #include "api/tool_fields.h"
 
 namespace deepinfer {
@@ -47,11 +48,20 @@ class ChatParser {
     DEEPINFER_RETURN_IF_ERROR(ReadEitherMaxTokens(body, settings));
     DEEPINFER_RETURN_IF_ERROR(ReadOpenAiSettings(body, settings));
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int> effort, ReadEffort(body, "reasoning_effort", kOpenAiEfforts));
-    DEEPINFER_ASSIGN_OR_RETURN(const std::optional<bool> thinking, ReadThinking(body));
+    DEEPINFER_RETURN_IF_ERROR(ReadSamplingFields(body, settings));
+    DEEPINFER_RETURN_IF_ERROR(ReadServingFields(body, settings));
+    DEEPINFER_RETURN_IF_ERROR(ReadUser(body, "user_id", settings));  // DeepSeek's name
+    DEEPINFER_RETURN_IF_ERROR(ReadUser(body, "user", settings));
+    DEEPINFER_RETURN_IF_ERROR(ReadLogprobs(body, settings));
+    DEEPINFER_ASSIGN_OR_RETURN(std::optional<bool> thinking, ReadThinking(body));
+    DEEPINFER_ASSIGN_OR_RETURN(const std::optional<bool> template_thinking, ReadTemplateThinking(body));
+    if (!thinking.has_value()) thinking = template_thinking;
     ApplyThinking(thinking, effort, options_, &conversation());
-    DEEPINFER_RETURN_IF_ERROR(body.Bool("parallel_tool_calls", true).status());  // checked, not used
+    DEEPINFER_ASSIGN_OR_RETURN(const bool parallel_calls, body.Bool("parallel_tool_calls", true));
+    if (!parallel_calls) settings->max_tool_calls = 1;
+    DEEPINFER_RETURN_IF_ERROR(CheckNoGuidedFields(body, options_));
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, body.OptionalObject("response_format"));
-    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, &conversation()));
+    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, options_, &conversation()));
     DEEPINFER_RETURN_IF_ERROR(ReadTools(body));
     DEEPINFER_RETURN_IF_ERROR(ReadToolChoice(body));
     DEEPINFER_RETURN_IF_ERROR(ReadMessages(body));
@@ -62,14 +72,23 @@ class ChatParser {
  private:
   Conversation& conversation() { return request_.conversation; }
 
-  // max_completion_tokens is OpenAI's newer name of the same limit.
+  // max_completion_tokens is OpenAI's newer name of the same limit; it counts when both are given.
   Status ReadEitherMaxTokens(const ObjectReader& body, RequestSettings* settings) {
     DEEPINFER_ASSIGN_OR_RETURN(settings->max_tokens, ReadMaxTokens(body, "max_tokens"));
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int64_t> newer, ReadMaxTokens(body, "max_completion_tokens"));
-    if (newer.has_value() && settings->max_tokens.has_value() && newer != settings->max_tokens) {
-      return FieldError("max_completion_tokens", "differs from max_tokens; give only one of them");
-    }
     if (newer.has_value()) settings->max_tokens = newer;
+    return Status::Ok();
+  }
+
+  static Status ReadLogprobs(const ObjectReader& body, RequestSettings* settings) {
+    DEEPINFER_ASSIGN_OR_RETURN(const bool logprobs, body.Bool("logprobs", false));
+    DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int64_t> top,
+                               body.OptionalInteger("top_logprobs", 0, SamplingParams::kMaxLogprobs));
+    if (logprobs) {
+      settings->logprobs = top.value_or(0);
+    } else if (top.value_or(0) > 0) {
+      return FieldError("top_logprobs", "this field needs logprobs to be true");
+    }
     return Status::Ok();
   }
 

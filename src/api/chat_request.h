@@ -11,7 +11,8 @@
 
 namespace deepinfer {
 
-/// Parses a request body. Every fault of the client is kInvalidArgument (HTTP 400) with a message that names the field.
+/// Parses a request body. A fault of the client is kInvalidArgument, something that this build cannot do is
+/// kUnsupported; both name the field (HTTP 400).
 Result<ConversationRequest> ParseChatRequest(std::string_view body, const RequestOptions& options = {});
 
 }  // namespace deepinfer

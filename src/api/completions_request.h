@@ -4,24 +4,34 @@
 #ifndef DEEPINFER_API_COMPLETIONS_REQUEST_H_
 #define DEEPINFER_API_COMPLETIONS_REQUEST_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include "api/request.h"
 #include "deepinfer/status.h"
 
 namespace deepinfer {
 
-/// Render with RenderCompletion(prompt, suffix).
+/// Text, or token ids that are the whole prompt: nothing is put in front of them.
+using CompletionPrompt = std::variant<std::string, std::vector<int32_t>>;
+
+/// Choice `p * n + i` of the answer is answer i to prompt p. Render a text with RenderCompletion(text, suffix).
 struct CompletionsRequest {
-  std::string prompt;
-  std::optional<std::string> suffix;  ///< set, even when empty: fill in between prompt and suffix
+  std::vector<CompletionPrompt> prompts;  ///< at least one; no ids without an id
+  std::optional<std::string> suffix;      ///< set, even when empty: fill in behind the only prompt, a text
   RequestSettings settings;
 };
 
-/// Parses a request body. Every fault of the client is kInvalidArgument (HTTP 400) with a message that names the field.
-Result<CompletionsRequest> ParseCompletionsRequest(std::string_view body);
+/// Answers of one request, over all of its prompts.
+inline constexpr int64_t kMaxCompletionChoices = 1024;
+
+/// Parses a request body. A fault of the client is kInvalidArgument, something that this build cannot do is
+/// kUnsupported; both name the field (HTTP 400).
+Result<CompletionsRequest> ParseCompletionsRequest(std::string_view body, const RequestOptions& options = {});
 
 }  // namespace deepinfer
 

@@ -1,9 +1,12 @@
 #include "api/messages_request.h"
 
+#include <limits>
+
 #include "api/content_fields.h"
 #include "api/json_reader.h"
 #include "api/open_calls.h"
 #include "api/request_fields.h"
+#include "api/sampling_fields.h"
 #include "api/tool_fields.h"
 
 namespace deepinfer {
@@ -61,7 +64,12 @@ class MessagesParser {
     RequestSettings* settings = &request_.settings;
     DEEPINFER_RETURN_IF_ERROR(ReadCommonSettings(body, settings));
     DEEPINFER_ASSIGN_OR_RETURN(settings->max_tokens, ReadMaxTokens(body, "max_tokens"));
+    DEEPINFER_ASSIGN_OR_RETURN(settings->top_k, body.OptionalInteger("top_k", 0, std::numeric_limits<int32_t>::max()));
     DEEPINFER_RETURN_IF_ERROR(ReadStopSequences(body, settings));
+    DEEPINFER_RETURN_IF_ERROR(ReadServingFields(body, settings));
+    DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> metadata, body.OptionalObject("metadata"));
+    if (metadata.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadUser(*metadata, "user_id", settings));
+    DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(body, "output_format", options_));
     DEEPINFER_RETURN_IF_ERROR(ReadThinkingAndEffort(body));
     DEEPINFER_RETURN_IF_ERROR(ReadTools(body));
     DEEPINFER_RETURN_IF_ERROR(ReadToolChoice(body));
@@ -102,6 +110,7 @@ class MessagesParser {
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> output, body.OptionalObject("output_config"));
     if (output.has_value()) {
       DEEPINFER_ASSIGN_OR_RETURN(effort, ReadEffort(*output, "effort", kEfforts));
+      DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(*output, "format", options_));
     }
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<bool> thinking, ReadThinking(body));
     ApplyThinking(thinking, effort, options_, &conversation());
@@ -130,7 +139,8 @@ class MessagesParser {
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> choice, body.OptionalObject("tool_choice"));
     if (!choice.has_value()) return Status::Ok();
     DEEPINFER_ASSIGN_OR_RETURN(const std::string type, choice->OneOf("type", {"auto", "any", "tool", "none"}));
-    DEEPINFER_RETURN_IF_ERROR(choice->Bool("disable_parallel_tool_use", false).status());  // checked, not used
+    DEEPINFER_ASSIGN_OR_RETURN(const bool one_call, choice->Bool("disable_parallel_tool_use", false));
+    if (one_call) request_.settings.max_tool_calls = 1;
     if (type == "none") conversation().tool_choice = ToolChoice::kNone;
     if (type != "tool") return Status::Ok();  // the hosted service takes any as auto
     DEEPINFER_ASSIGN_OR_RETURN(std::string name, choice->String("name"));
@@ -156,7 +166,7 @@ class MessagesParser {
       return ExpectedError(reader.PathOf("content"), "a string or an array of blocks", *content);
     }
     if (content->AsArray() != nullptr) DEEPINFER_RETURN_IF_ERROR(reader.NonEmptyArray("content").status());
-    return role == "user" ? ReadUser(*content, reader.PathOf("content"))
+    return role == "user" ? ReadUserMessage(*content, reader.PathOf("content"))
                           : ReadAssistant(*content, reader.PathOf("content"));
   }
 
@@ -175,7 +185,7 @@ class MessagesParser {
     return Status::Ok();
   }
 
-  Status ReadUser(const JsonValue& content, const std::string& path) {
+  Status ReadUserMessage(const JsonValue& content, const std::string& path) {
     if (const std::string* text = content.AsString()) {
       DEEPINFER_RETURN_IF_ERROR(open_calls_.CheckAnswered());
       AppendUser(TextPart(*text));

@@ -11,7 +11,8 @@
 
 namespace deepinfer {
 
-/// Parses a request body. Every fault of the client is kInvalidArgument (HTTP 400) with a message that names the field.
+/// Parses a request body, also of count_tokens, which has no max_tokens. A fault of the client is kInvalidArgument,
+/// something that this build cannot do is kUnsupported; both name the field (HTTP 400).
 Result<ConversationRequest> ParseMessagesRequest(std::string_view body, const RequestOptions& options = {});
 
 }  // namespace deepinfer

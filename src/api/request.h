@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "deepinfer/generation.h"
+#include "deepinfer/sampling_params.h"
 #include "text/conversation.h"
 
 namespace deepinfer {
@@ -17,18 +19,40 @@ namespace deepinfer {
 /// open; the defaults depend on the model and are applied where the request is submitted.
 struct RequestSettings {
   std::string model;
-  std::optional<int64_t> max_tokens;        ///< >= 1
-  std::optional<double> temperature;        ///< 0..2
-  std::optional<double> top_p;              ///< > 0, <= 1
-  std::optional<double> frequency_penalty;  ///< -2..2
-  std::optional<double> presence_penalty;   ///< -2..2
-  std::optional<int64_t> seed;              ///< >= 0
-  int64_t n = 1;                            ///< answers; only 1 is accepted
-  std::vector<std::string> stop;            ///< at most 16, none empty
+
+  // How tokens are chosen (deepinfer/sampling_params.h).
+  std::optional<double> temperature;         ///< 0..2
+  std::optional<double> top_p;               ///< > 0, <= 1
+  std::optional<int64_t> top_k;              ///< >= 1, or 0 or -1 for all
+  std::optional<double> min_p;               ///< 0..1
+  std::optional<double> frequency_penalty;   ///< -2..2
+  std::optional<double> presence_penalty;    ///< -2..2
+  std::optional<double> repetition_penalty;  ///< > 0
+  std::optional<int64_t> seed;               ///< >= 0
+  std::vector<LogitBias> logit_bias;         ///< ids >= 0, each once
+  std::vector<std::string> bad_words;        ///< none empty
+  int64_t n = 1;                             ///< answers to each prompt, 1..128
+
+  // When an answer ends.
+  std::optional<int64_t> max_tokens;  ///< >= 1
+  std::optional<int64_t> min_tokens;  ///< >= 0, at most max_tokens
+  std::vector<std::string> stop;      ///< at most 16, none empty
+  std::vector<int32_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  std::optional<int64_t> max_tool_calls;  ///< >= 1: calls behind these are dropped
+
+  // What is told about it.
   bool stream = false;
   bool include_usage = false;       ///< only with stream
   bool echo = false;                ///< Completions: repeat the prompt in front of the answer
-  std::optional<int64_t> logprobs;  ///< Completions: alternatives per token, 0..20
+  std::optional<int64_t> logprobs;  ///< alternatives per token, 0..20; nothing: no log probabilities
+
+  // How the request is served.
+  std::string user;  ///< whom the client serves with it, at most 512 characters; empty: not told
+  std::string cache_salt;
+  int64_t priority = 0;  ///< lower ones first; fits 32 bits
+  std::optional<ReplayMode> replay;
 };
 
 /// A parsed Chat Completions, Responses or Messages request.
@@ -48,6 +72,8 @@ struct RequestOptions {
   bool require_reasoning_with_calls = false;
   WebSearchTools responses_web_search = WebSearchTools::kIgnore;
   WebSearchTools messages_web_search = WebSearchTools::kReject;
+  /// Fields that ask for output of a given grammar are skipped, as the reference code skips json_schema, not refused.
+  bool ignore_schemas = false;
 };
 
 }  // namespace deepinfer

@@ -43,6 +43,11 @@ bool MentionsJson(const Conversation& conversation) {
   return false;
 }
 
+Status GrammarError(const std::string& path, std::string_view what) {
+  return Status::Unsupported(path + ": " + std::string(what) +
+                             " is not available: this build does not enforce schemas or grammars; use json_object");
+}
+
 }  // namespace
 
 Result<std::optional<int64_t>> ReadMaxTokens(const ObjectReader& body, std::string_view key) {
@@ -63,7 +68,7 @@ Status ReadCommonSettings(const ObjectReader& body, RequestSettings* settings) {
 Status ReadOpenAiSettings(const ObjectReader& body, RequestSettings* settings) {
   DEEPINFER_ASSIGN_OR_RETURN(settings->frequency_penalty, body.OptionalNumber("frequency_penalty", -2, 2));
   DEEPINFER_ASSIGN_OR_RETURN(settings->presence_penalty, body.OptionalNumber("presence_penalty", -2, 2));
-  DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int64_t> n, body.OptionalInteger("n", 1, 1));
+  DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int64_t> n, body.OptionalInteger("n", 1, SamplingParams::kMaxChoices));
   settings->n = n.value_or(1);
   DEEPINFER_ASSIGN_OR_RETURN(settings->seed, body.OptionalInteger("seed", 0, std::numeric_limits<int64_t>::max()));
   DEEPINFER_RETURN_IF_ERROR(ReadStop(body, settings));
@@ -99,6 +104,17 @@ Result<std::optional<bool>> ReadThinking(const ObjectReader& body) {
   return std::optional<bool>(type != "disabled");
 }
 
+Result<std::optional<bool>> ReadTemplateThinking(const ObjectReader& body) {
+  std::optional<bool> thinking;
+  DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> arguments, body.OptionalObject("chat_template_kwargs"));
+  if (!arguments.has_value()) return thinking;
+  for (const std::string_view key : {"enable_thinking", "thinking"}) {
+    DEEPINFER_ASSIGN_OR_RETURN(const bool on, arguments->Bool(key, false));
+    if (arguments->Find(key) != nullptr) thinking = on;
+  }
+  return thinking;
+}
+
 void ApplyThinking(std::optional<bool> thinking, std::optional<int> effort, const RequestOptions& options,
                    Conversation* conversation) {
   const bool effort_given = effort.has_value() && *effort != kEffortNone;
@@ -113,17 +129,28 @@ void ApplyThinking(std::optional<bool> thinking, std::optional<int> effort, cons
   conversation->reasoning_history = options.reasoning_history;
 }
 
-Status ReadResponseFormat(const ObjectReader& format, Conversation* conversation) {
-  DEEPINFER_ASSIGN_OR_RETURN(const std::string type, format.OneOf("type", {"text", "json_object", "json_schema"}));
-  conversation->response_format = type == "json_object" ? ResponseFormat::kJsonObject : ResponseFormat::kText;
+Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& options, Conversation* conversation) {
+  DEEPINFER_ASSIGN_OR_RETURN(const std::string type,
+                             format.OneOf("type", {"text", "json_object", "json_schema", "regex", "grammar"}));
+  if (type == "json_object") conversation->response_format = ResponseFormat::kJsonObject;
+  if (type == "text" || type == "json_object" || options.ignore_schemas) return Status::Ok();
+  return GrammarError(format.PathOf("type"), type);
+}
+
+Status CheckNoGrammar(const ObjectReader& body, std::string_view field, const RequestOptions& options) {
+  if (options.ignore_schemas || body.Find(field) == nullptr) return Status::Ok();
+  return GrammarError(body.PathOf(field), field);
+}
+
+Status CheckNoGuidedFields(const ObjectReader& body, const RequestOptions& options) {
+  for (const std::string_view field :
+       {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag"}) {
+    DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(body, field, options));
+  }
   return Status::Ok();
 }
 
 Status CheckConversation(const Conversation& conversation, std::string_view format_field) {
-  if (conversation.tool_choice == ToolChoice::kRequired && conversation.thinking) {
-    return FieldError("tool_choice",
-                      "a required or named tool call needs thinking to be disabled; disable thinking or use auto");
-  }
   if (conversation.response_format == ResponseFormat::kJsonObject && !MentionsJson(conversation)) {
     return FieldError(format_field, "json_object needs the word json in the text of a message");
   }

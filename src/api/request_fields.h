@@ -36,12 +36,21 @@ inline constexpr std::string_view kOpenAiEfforts[] = {"none", "minimal", "low", 
 /// The `thinking` object: whether it turns thinking on or off; nullopt when not given.
 Result<std::optional<bool>> ReadThinking(const ObjectReader& body);
 
+/// The same from `chat_template_kwargs`, where vLLM's users say it: `thinking`, or else `enable_thinking`.
+Result<std::optional<bool>> ReadTemplateThinking(const ObjectReader& body);
+
 /// Precedence: the thinking object, then effort ("none" is off, any other is on), then the server's default.
 void ApplyThinking(std::optional<bool> thinking, std::optional<int> effort, const RequestOptions& options,
                    Conversation* conversation);
 
-/// A `{"type": text | json_object | json_schema | ...}` object; json_schema is accepted and asks for nothing.
-Status ReadResponseFormat(const ObjectReader& format, Conversation* conversation);
+/// A `{"type": text | json_object | ...}` object. The forms that need a grammar are kUnsupported, or with
+/// ignore_schemas ask for nothing.
+Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& options, Conversation* conversation);
+
+/// kUnsupported when `field`, which asks for output of a given grammar, is given; unless ignore_schemas.
+Status CheckNoGrammar(const ObjectReader& body, std::string_view field, const RequestOptions& options);
+/// The same for the fields of vLLM that do: structured_outputs, guided_json, ...
+Status CheckNoGuidedFields(const ObjectReader& body, const RequestOptions& options);
 
 /// The checks that need the whole request; `format_field` is the path of the response format in this protocol.
 Status CheckConversation(const Conversation& conversation, std::string_view format_field);

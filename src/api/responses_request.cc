@@ -7,7 +7,9 @@
 #include "api/content_fields.h"
 #include "api/json_reader.h"
 #include "api/request_fields.h"
+#include "api/responses_fields.h"
 #include "api/responses_tools.h"
+#include "api/sampling_fields.h"
 
 namespace deepinfer {
 namespace {
@@ -189,7 +191,37 @@ class ItemReader {
   size_t unanswered_ = 0;                 // in open_
 };
 
-Status ReadInput(const ObjectReader& body, const ResponsesTools& tools, Conversation* conversation) {
+// The input as an array of items: a text is one message of the user.
+Result<JsonValue::Array> InputItems(const ObjectReader& body) {
+  JsonValue::Array items;
+  const JsonValue* input = body.Find("input");
+  if (input == nullptr) return items;
+  if (const std::string* text = input->AsString()) {
+    const auto string = [](std::string_view value) { return JsonValue(std::string(value)); };
+    JsonValue::Object part = {{"type", string("input_text")}, {"text", JsonValue(*text)}};
+    JsonValue::Array content;
+    content.push_back(JsonValue(std::move(part)));
+    items.push_back(JsonValue(JsonValue::Object{
+        {"type", string("message")}, {"role", string("user")}, {"content", JsonValue(std::move(content))}}));
+    return items;
+  }
+  if (input->AsArray() == nullptr) return ExpectedError("input", "a string or an array of items", *input);
+  DEEPINFER_RETURN_IF_ERROR(body.NonEmptyArray("input").status());
+  return *input->AsArray();
+}
+
+Status ReadItems(const JsonValue::Array& items, std::string_view path, ItemReader* reader) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    DEEPINFER_ASSIGN_OR_RETURN(const ObjectReader item, ObjectReader::Of(items[i], ItemPath(path, i)));
+    DEEPINFER_RETURN_IF_ERROR(reader->ReadItem(item));
+  }
+  return Status::Ok();
+}
+
+// Instructions, then what the stored turns hold, then the input.
+Status ReadInput(const ObjectReader& body, const ResponsesTools& tools, const StoredItems& stored_items,
+                 ResponsesRequest* request) {
+  Conversation* conversation = &request->conversation;
   DEEPINFER_ASSIGN_OR_RETURN(const std::optional<std::string> instructions, body.OptionalString("instructions"));
   if (instructions.has_value() && !instructions->empty()) {
     Message message;
@@ -197,32 +229,38 @@ Status ReadInput(const ObjectReader& body, const ResponsesTools& tools, Conversa
     message.content.push_back(TextPart(*instructions));
     conversation->messages.push_back(std::move(message));
   }
-  const JsonValue* input = body.Find("input");
-  if (input == nullptr) {
-    if (!conversation->messages.empty()) return Status::Ok();
-    return FieldError("input", "a request needs input or instructions");
-  }
-  if (const std::string* text = input->AsString()) {
-    AppendUserTurn(*text, conversation);
-    return Status::Ok();
-  }
-  if (input->AsArray() == nullptr) return ExpectedError("input", "a string or an array of items", *input);
-  DEEPINFER_ASSIGN_OR_RETURN(const JsonValue::Array* items, body.NonEmptyArray("input"));
   ItemReader reader(tools, conversation);
-  for (size_t i = 0; i < items->size(); ++i) {
-    DEEPINFER_ASSIGN_OR_RETURN(const ObjectReader item, ObjectReader::Of((*items)[i], ItemPath("input", i)));
-    DEEPINFER_RETURN_IF_ERROR(reader.ReadItem(item));
+  std::string stored = "[]";
+  if (!request->previous_response_id.empty()) {
+    if (stored_items == nullptr) {
+      return Status::Unsupported("previous_response_id: this server keeps no responses; send the whole conversation");
+    }
+    DEEPINFER_ASSIGN_OR_RETURN(stored, stored_items(request->previous_response_id));
+    DEEPINFER_ASSIGN_OR_RETURN(const JsonValue earlier, ParseJson(stored));
+    if (earlier.AsArray() == nullptr) return Status::Corruption("the items of a stored response are no array");
+    DEEPINFER_RETURN_IF_ERROR(ReadItems(*earlier.AsArray(), "previous_response_id", &reader));
   }
+  DEEPINFER_ASSIGN_OR_RETURN(JsonValue::Array items, InputItems(body));
+  DEEPINFER_RETURN_IF_ERROR(ReadItems(items, "input", &reader));
   DEEPINFER_RETURN_IF_ERROR(reader.Finish());
-  if (conversation->messages.empty()) return FieldError("input", "expected at least one message, found none");
+  if (conversation->messages.empty()) {
+    return FieldError(
+        "input", items.empty() ? "a request needs input or instructions" : "expected at least one message, found none");
+  }
+  AppendPythonJson(JsonValue(std::move(items)), &request->input_items);
+  request->items = JoinItems(stored, request->input_items);
   return Status::Ok();
 }
 
-Result<ConversationRequest> Read(const ObjectReader& body, const RequestOptions& options) {
-  ConversationRequest request;
+Result<ResponsesRequest> Read(const ObjectReader& body, const RequestOptions& options,
+                              const StoredItems& stored_items) {
+  ResponsesRequest request;
   Conversation* conversation = &request.conversation;
   DEEPINFER_RETURN_IF_ERROR(ReadCommonSettings(body, &request.settings));
   DEEPINFER_ASSIGN_OR_RETURN(request.settings.max_tokens, ReadMaxTokens(body, "max_output_tokens"));
+  DEEPINFER_RETURN_IF_ERROR(ReadServingFields(body, &request.settings));
+  DEEPINFER_RETURN_IF_ERROR(ReadUser(body, "user", &request.settings));
+  DEEPINFER_RETURN_IF_ERROR(ReadResponsesFields(body, &request));
 
   std::optional<int> effort;
   DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> reasoning, body.OptionalObject("reasoning"));
@@ -234,21 +272,46 @@ Result<ConversationRequest> Read(const ObjectReader& body, const RequestOptions&
   DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> text, body.OptionalObject("text"));
   if (text.has_value()) {
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, text->OptionalObject("format"));
-    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, conversation));
+    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, options, conversation));
   }
+  DEEPINFER_RETURN_IF_ERROR(CheckNoGuidedFields(body, options));
   ResponsesTools tools;
   DEEPINFER_RETURN_IF_ERROR(tools.Read(body, options, conversation));
-  DEEPINFER_RETURN_IF_ERROR(ReadInput(body, tools, conversation));
+  DEEPINFER_RETURN_IF_ERROR(ReadInput(body, tools, stored_items, &request));
   DEEPINFER_RETURN_IF_ERROR(CheckConversation(*conversation, "text.format"));
+  AppendRepeatedFields(body, request, &request.repeated_fields);
   return request;
 }
 
 }  // namespace
 
-Result<ConversationRequest> ParseResponsesRequest(std::string_view body, const RequestOptions& options) {
+Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const RequestOptions& options,
+                                               const StoredItems& stored_items) {
   DEEPINFER_ASSIGN_OR_RETURN(const JsonValue value, ParseBody(body));
   DEEPINFER_ASSIGN_OR_RETURN(const ObjectReader reader, ObjectReader::Of(value, ""));
-  return Read(reader, options);
+  return Read(reader, options, stored_items);
+}
+
+Result<std::string> OutputItems(std::string_view response) {
+  DEEPINFER_ASSIGN_OR_RETURN(const JsonValue value, ParseJson(response));
+  const JsonValue* output = value.Find("output");
+  if (output == nullptr || output->AsArray() == nullptr) return Status::Corruption("the response has no output");
+  std::string items;
+  AppendPythonJson(*output, &items);
+  return items;
+}
+
+std::string JoinItems(std::string_view first, std::string_view second) {
+  const auto inner = [](std::string_view array) {
+    const size_t open = array.find('[');
+    const size_t close = array.rfind(']');
+    return open == std::string_view::npos || close <= open ? "" : array.substr(open + 1, close - open - 1);
+  };
+  const auto blank = [](std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; };
+  const bool both = !blank(inner(first)) && !blank(inner(second));
+  std::string joined = "[";
+  joined.append(inner(first)).append(both ? ", " : "").append(inner(second)).append("]");
+  return joined;
 }
 
 }  // namespace deepinfer

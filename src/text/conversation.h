@@ -59,7 +59,7 @@ struct Tool {
 enum class ToolChoice {
   kAuto,
   kNone,     ///< tools are not shown
-  kRequired  ///< the answer is a call; only without thinking
+  kRequired  ///< the answer is a call
 };
 
 enum class ResponseFormat { kText, kJsonObject };

@@ -35,6 +35,8 @@ constexpr std::string_view kToolsTail =
 constexpr std::string_view kJsonObjectBlock =
     "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n{\"type\": "
     "\"json_object\"}";
+constexpr std::string_view kCallsOpening = "\n\n<｜DSML｜ calls>\n";
+constexpr std::string_view kInvokeOpening = "<｜DSML｜ invoke name=\"";
 constexpr std::string_view kPartSeparator = "\n\n";
 
 bool OpensUserTurn(Role role) { return role == Role::kUser || role == Role::kTool; }
@@ -97,8 +99,11 @@ class Renderer {
       prompt_.start = conversation_.thinking ? OutputStart::kThinkLead : OutputStart::kContentLead;
     }
     if (conversation_.tool_choice == ToolChoice::kRequired) {
-      builder_.Template("\n\n<｜DSML｜ calls>\n");
-      prompt_.start = OutputStart::kCalls;
+      prompt_.call_after_reasoning = prompt_.start == OutputStart::kThinkLead || prompt_.start == OutputStart::kThink;
+      if (!prompt_.call_after_reasoning) {
+        builder_.Template(kCallsOpening);
+        prompt_.start = OutputStart::kCalls;
+      }
     }
     prompt_.parse_tool_calls = shows_tools_;
     return std::move(prompt_);
@@ -112,10 +117,6 @@ class Renderer {
                                      std::to_string(kMaxEffort) + ", found " + std::to_string(conversation_.effort));
     }
     if (conversation_.tool_choice != ToolChoice::kRequired) return Status::Ok();
-    if (conversation_.thinking) {
-      return Status::InvalidArgument(
-          "tool_choice: a required or named tool call needs thinking off; turn thinking off or use auto");
-    }
     if (conversation_.tools.empty()) {
       return Status::InvalidArgument("tool_choice: a tool call is required but tools is empty");
     }
@@ -258,9 +259,9 @@ class Renderer {
 
   void RenderCalls(const std::vector<ToolCall>& calls) {
     if (calls.empty()) return;
-    builder_.Template("\n\n<｜DSML｜ calls>\n");
+    builder_.Template(kCallsOpening);
     for (const ToolCall& call : calls) {
-      builder_.Template("<｜DSML｜ invoke name=\"");
+      builder_.Template(kInvokeOpening);
       builder_.Text(call.name);
       builder_.Text("\">\n");
       const JsonValue::Object arguments = ArgumentsObject(call.arguments);
@@ -309,6 +310,20 @@ class Renderer {
 }  // namespace
 
 Result<Prompt> RenderPrompt(const Conversation& conversation) { return Renderer(conversation).Render(); }
+
+Prompt ForcedCallSegments(std::string_view name) {
+  Prompt prompt;
+  PromptBuilder builder(&prompt);
+  builder.Template(kCallsOpening);
+  if (!name.empty()) {
+    builder.Template(kInvokeOpening);
+    builder.Text(name);
+    builder.Text("\">\n");
+  }
+  prompt.start = OutputStart::kCalls;
+  prompt.parse_tool_calls = true;
+  return prompt;
+}
 
 Prompt RenderCompletion(std::string_view text, const std::optional<std::string>& suffix) {
   Prompt prompt;

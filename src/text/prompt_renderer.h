@@ -16,10 +16,14 @@ namespace deepinfer {
 
 /// Renders the conversation up to the point where the model's turn goes on.
 ///
-/// kInvalidArgument, naming the field, when: there is no message; effort is out of range; a call is required while
-/// thinking, or without tools, or of a tool that is not there; `prefix` is set on another message than an assistant
+/// kInvalidArgument, naming the field, when: there is no message; effort is out of range; a call is required
+/// without tools, or of a tool that is not there; `prefix` is set on another message than an assistant
 /// turn at the end; an image sits in another message than a user or tool one.
 Result<Prompt> RenderPrompt(const Conversation& conversation);
+
+/// What stands between a finished reasoning and the call that the answer must be: the opening of a block of calls, with
+/// a `name` also that of a call of this tool. The output then starts inside the block.
+Prompt ForcedCallSegments(std::string_view name = "");
 
 /// A prompt without turns: the model continues `text`, or with a `suffix` fills in the middle between both.
 Prompt RenderCompletion(std::string_view text, const std::optional<std::string>& suffix = std::nullopt);

@@ -43,7 +43,7 @@ TEST(ChatRequest, Settings) {
   const Result<ConversationRequest> request = ParseChatRequest(
       With(R"("max_tokens":7,"temperature":0.5,"top_p":1,"frequency_penalty":-2,"presence_penalty":2,"n":1,
               "seed":9223372036854775807,"stop":["a","","b"],"stream":true,"stream_options":{"include_usage":true},
-              "unknown":[1],"logprobs":"ignored","user":5)"));
+              "unknown":[1],"service_tier":5)"));
   ASSERT_TRUE(request.ok()) << request.status().message();
   const RequestSettings& settings = request->settings;
   EXPECT_EQ(settings.model, "m");
@@ -78,9 +78,65 @@ TEST(ChatRequest, SettingsLeftOpen) {
 
 TEST(ChatRequest, MaxCompletionTokensIsTheSameLimit) {
   EXPECT_EQ(ParseChatRequest(With(R"("max_completion_tokens":5)"))->settings.max_tokens, 5);
-  EXPECT_EQ(ParseChatRequest(With(R"("max_completion_tokens":5,"max_tokens":5)"))->settings.max_tokens, 5);
-  ExpectErrors(
-      {{With(R"("max_completion_tokens":5,"max_tokens":6)"), "max_completion_tokens: differs from max_tokens"}});
+  EXPECT_EQ(ParseChatRequest(With(R"("max_completion_tokens":5,"max_tokens":6)"))->settings.max_tokens, 5);
+  ExpectErrors({{With(R"("max_completion_tokens":5,"max_tokens":0)"), "max_tokens: expected an integer"}});
+}
+
+TEST(ChatRequest, Logprobs) {
+  EXPECT_FALSE(ParseChatRequest(With(R"("logprobs":false,"top_logprobs":0)"))->settings.logprobs.has_value());
+  EXPECT_EQ(ParseChatRequest(With(R"("logprobs":true)"))->settings.logprobs, 0);
+  EXPECT_EQ(ParseChatRequest(With(R"("logprobs":true,"top_logprobs":20)"))->settings.logprobs, 20);
+}
+
+TEST(ChatRequest, ParallelToolCallsOffIsOneCall) {
+  EXPECT_FALSE(ParseChatRequest(With(R"("parallel_tool_calls":true)"))->settings.max_tool_calls.has_value());
+  EXPECT_EQ(ParseChatRequest(With(R"("parallel_tool_calls":false)"))->settings.max_tool_calls, 1);
+}
+
+TEST(ChatRequest, ThinkingInTheTemplateArguments) {
+  const auto thinks = [](const std::string& fields) { return ParseChatRequest(With(fields))->conversation.thinking; };
+  EXPECT_TRUE(thinks(R"("chat_template_kwargs":{},"add_generation_prompt":false)"));
+  EXPECT_FALSE(thinks(R"("chat_template_kwargs":{"enable_thinking":false})"));
+  EXPECT_FALSE(thinks(R"("chat_template_kwargs":{"thinking":false,"enable_thinking":true})"));
+  EXPECT_FALSE(thinks(R"("chat_template_kwargs":{"thinking":false},"reasoning_effort":"high")"));
+  EXPECT_TRUE(thinks(R"("chat_template_kwargs":{"thinking":false},"thinking":{"type":"enabled"})"));
+}
+
+// While thinking a required call is made after the reasoning, so the prompt ends as any other does.
+TEST(ChatRequest, RequiredCallWhileThinking) {
+  for (const std::string choice : {R"("required")", R"({"type":"function","function":{"name":"f"}})"}) {
+    std::string fields = R"("tool_choice":)";
+    fields.append(choice).append(R"(,"tools":[)").append(kTool).append("]");
+    const Result<Prompt> prompt = testing::PromptOf(kProtocol, With(fields));
+    ASSERT_TRUE(prompt.ok()) << prompt.status().message();
+    EXPECT_TRUE(prompt->Text().ends_with("<｜Assistant｜><think>"));
+    EXPECT_EQ(prompt->start, OutputStart::kThinkLead);
+    EXPECT_TRUE(prompt->call_after_reasoning);
+  }
+}
+
+TEST(ChatRequest, SchemasAreRefusedNotIgnored) {
+  for (const char* field :
+       {R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}})",
+        R"("response_format":{"type":"regex","pattern":"a"})", R"("guided_json":{})", R"("guided_regex":"a")",
+        R"("guided_choice":["a"])", R"("guided_grammar":"root ::= x")", R"("structured_outputs":{"json":{}})"}) {
+    const Result<ConversationRequest> refused = ParseChatRequest(With(field));
+    ASSERT_FALSE(refused.ok()) << field;
+    EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
+    EXPECT_NE(refused.status().message().find("does not enforce schemas"), std::string::npos);
+    EXPECT_TRUE(ParseChatRequest(With(field), {.ignore_schemas = true}).ok()) << field;
+  }
+  // SDKs set strict by default.
+  EXPECT_TRUE(ParseChatRequest(With(R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])"))
+                  ->conversation.tools[0]
+                  .strict);
+}
+
+TEST(ChatRequest, UserHasTwoNames) {
+  EXPECT_EQ(ParseChatRequest(With(R"("user":"a")"))->settings.user, "a");
+  EXPECT_EQ(ParseChatRequest(With(R"("user_id":"b")"))->settings.user, "b");
+  EXPECT_EQ(ParseChatRequest(With(R"("user_id":"b","user":"a")"))->settings.user, "a");
+  ExpectErrors({{With(R"("user_id":5)"), "user_id: expected a string, found 5"}});
 }
 
 TEST(ChatRequest, ServerDefaults) {
@@ -185,8 +241,12 @@ TEST(ChatRequest, SettingErrors) {
       {With(R"("top_p":1.1)"), "top_p: expected a number from 0 to 1, found 1.1"},
       {With(R"("frequency_penalty":2.5)"), "frequency_penalty: expected a number from -2 to 2, found 2.5"},
       {With(R"("presence_penalty":-3)"), "presence_penalty: expected a number from -2 to 2, found -3"},
-      {With(R"("n":2)"), "n: expected 1, found 2"},
-      {With(R"("n":0)"), "n: expected 1, found 0"},
+      {With(R"("n":129)"), "n: expected an integer from 1 to 128, found 129"},
+      {With(R"("n":0)"), "n: expected an integer from 1 to 128, found 0"},
+      {With(R"("logprobs":3)"), "logprobs: expected true or false, found 3"},
+      {With(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs: expected an integer from 0 to 20, found 21"},
+      {With(R"("top_logprobs":1)"), "top_logprobs: this field needs logprobs to be true"},
+      {With(R"("chat_template_kwargs":{"thinking":"no"})"), "chat_template_kwargs.thinking: expected true or false"},
       {With(R"("seed":-1)"), "seed: expected an integer from 0 to 9223372036854775807, found -1"},
       {With(R"("seed":9223372036854775808)"), "seed: expected an integer"},
       {With("\"seed\":" + std::string(400, '9')), "seed: expected an integer"},
@@ -215,8 +275,8 @@ TEST(ChatRequest, SettingErrors) {
       {With(R"("parallel_tool_calls":"no")"), "parallel_tool_calls: expected true or false"},
       {With(R"("response_format":"json_object")"), "response_format: expected an object"},
       {With(R"("response_format":{})"), "response_format.type: this field is required"},
-      {With(R"("response_format":{"type":"regex"})"),
-       "response_format.type: expected text, json_object or json_schema, found \"regex\""},
+      {With(R"("response_format":{"type":"xml"})"),
+       "response_format.type: expected text, json_object, json_schema, regex or grammar, found \"xml\""},
   });
 }
 
@@ -252,10 +312,6 @@ TEST(ChatRequest, ToolErrors) {
       {With(R"("tool_choice":{"type":"function","function":{}})"), "tool_choice.function.name: this field is required"},
       {With(std::string(R"("tool_choice":{"type":"function","function":{"name":"g"}},"tools":[)") + kTool + "]"),
        "tool_choice.function.name: tools has no tool named \"g\""},
-      {With(std::string(R"("tool_choice":"required","tools":[)") + kTool + "]"),
-       "tool_choice: a required or named tool call needs thinking to be disabled"},
-      {With(std::string(R"("tool_choice":{"type":"function","function":{"name":"f"}},"tools":[)") + kTool + "]"),
-       "tool_choice: a required or named tool call needs thinking to be disabled"},
   });
 }
 
@@ -334,7 +390,7 @@ TEST(ChatRequest, ToolCallErrors) {
   const auto result = [](const std::string& id) {
     return R"(,{"role":"tool","tool_call_id":")" + id + R"(","content":"r"})";
   };
-  const std::string one = assistant("[" + call("a") + "]");
+  const std::string one = assistant(std::string("[").append(call("a")).append("]"));
   ExpectErrors({
       {Messages(assistant("[]")), "messages[1].tool_calls: expected at least one item"},
       {Messages(assistant("{}")), "messages[1].tool_calls: expected an array"},
@@ -347,7 +403,7 @@ TEST(ChatRequest, ToolCallErrors) {
        "messages[1].tool_calls[0].function.name: this field is required"},
       {Messages(assistant(R"([{"id":"a","function":{"name":"f","arguments":{}}}])")),
        "messages[1].tool_calls[0].function.arguments: expected a string, found an object"},
-      {Messages(assistant("[" + call("a") + "," + call("a") + "]")),
+      {Messages(assistant(std::string("[").append(call("a")).append(",").append(call("a")).append("]"))),
        "messages[1].tool_calls[1].id: two calls have the id \"a\""},
       {Messages(one),
        "messages[1].tool_calls[0]: the results of an assistant message's calls must follow it at once; none "

@@ -41,13 +41,15 @@ TEST(MessagesRequest, Settings) {
   const Result<ConversationRequest> request =
       ParseMessagesRequest(With(R"("max_tokens":9,"temperature":2,"top_p":0.1,"stop_sequences":["a","b"],"stream":true,
               "metadata":{"user_id":"x"},"thinking":{"type":"adaptive","budget_tokens":1024},
-              "output_config":{"effort":"low"},"top_k":"ignored")"));
+              "output_config":{"effort":"low"},"top_k":40,"container":"ignored")"));
   ASSERT_TRUE(request.ok()) << request.status().message();
   EXPECT_EQ(request->settings.max_tokens, 9);
   EXPECT_EQ(request->settings.temperature, 2.0);
   EXPECT_EQ(request->settings.top_p, 0.1);
   EXPECT_EQ(request->settings.stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(request->settings.stream);
+  EXPECT_EQ(request->settings.user, "x");
+  EXPECT_EQ(request->settings.top_k, 40);
   EXPECT_TRUE(request->conversation.thinking);
   EXPECT_EQ(request->conversation.effort, 50);
   EXPECT_FALSE(ParseMessagesRequest(With(R"("stream":false)"))->settings.max_tokens.has_value());
@@ -101,6 +103,8 @@ TEST(MessagesRequest, ToolsAndChoice) {
     return ParseMessagesRequest(With(tools + R"("thinking":{"type":"disabled"},"tool_choice":)" + value));
   };
   EXPECT_EQ(choice(R"({"type":"auto","disable_parallel_tool_use":true})")->conversation.tool_choice, ToolChoice::kAuto);
+  EXPECT_EQ(choice(R"({"type":"auto","disable_parallel_tool_use":true})")->settings.max_tool_calls, 1);
+  EXPECT_FALSE(choice(R"({"type":"auto"})")->settings.max_tool_calls.has_value());
   EXPECT_EQ(choice(R"({"type":"any"})")->conversation.tool_choice, ToolChoice::kAuto);
   EXPECT_EQ(choice(R"({"type":"none"})")->conversation.tool_choice, ToolChoice::kNone);
   EXPECT_EQ(choice(R"({"type":"tool","name":"f"})")->conversation.tool_choice, ToolChoice::kRequired);
@@ -156,8 +160,9 @@ TEST(MessagesRequest, SettingErrors) {
       {With(R"("tool_choice":{"type":"required"})"), "tool_choice.type: expected auto, any, tool or none"},
       {With(R"("tool_choice":{"type":"tool"})"), "tool_choice.name: this field is required"},
       {With(R"("tool_choice":{"type":"tool","name":"f"})"), "tool_choice.name: tools has no tool named \"f\""},
-      {With(R"("tool_choice":{"type":"tool","name":"f"},"tools":[{"name":"f","input_schema":{"type":"object"}}])"),
-       "tool_choice: a required or named tool call needs thinking to be disabled"},
+      {With(R"("metadata":{"user_id":["x"]})"), "metadata.user_id: expected a string, found an array"},
+      {With(R"("output_format":{"type":"json_schema","schema":{}})"), "output_format: output_format is not available"},
+      {With(R"("output_config":{"format":{"type":"json_schema"}})"), "output_config.format: format is not available"},
   });
 }
 

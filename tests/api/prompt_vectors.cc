@@ -31,18 +31,26 @@ const std::vector<PromptVector>& PromptVectors() {
 
 Result<Prompt> PromptOf(std::string_view protocol, std::string_view body, const RequestOptions& options) {
   if (protocol == "completions") {
-    DEEPINFER_ASSIGN_OR_RETURN(const CompletionsRequest request, ParseCompletionsRequest(body));
-    return RenderCompletion(request.prompt, request.suffix);
+    DEEPINFER_ASSIGN_OR_RETURN(const CompletionsRequest request, ParseCompletionsRequest(body, options));
+    const std::string* text = std::get_if<std::string>(&request.prompts.front());
+    return RenderCompletion(text != nullptr ? *text : "", request.suffix);
   }
   Result<ConversationRequest> request = Status::Internal("unknown protocol");
   if (protocol == "chat_completions") request = ParseChatRequest(body, options);
-  if (protocol == "responses") request = ParseResponsesRequest(body, options);
   if (protocol == "messages") request = ParseMessagesRequest(body, options);
+  if (protocol == "responses") {
+    Result<ResponsesRequest> responses = ParseResponsesRequest(body, options);
+    request = responses.ok() ? Result<ConversationRequest>(std::move(responses.value())) : responses.status();
+  }
   if (!request.ok()) return request.status();
   Result<Prompt> prompt = RenderPrompt(request->conversation);
   // What a parser accepts, the renderer can render.
   EXPECT_TRUE(prompt.ok()) << prompt.status().message() << "\n" << body;
   return prompt;
+}
+
+bool IsRefusal(const Status& status) {
+  return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kUnsupported;
 }
 
 std::string ErrorOf(std::string_view protocol, std::string_view body, const RequestOptions& options) {
@@ -51,7 +59,7 @@ std::string ErrorOf(std::string_view protocol, std::string_view body, const Requ
     ADD_FAILURE() << "accepted: " << body.substr(0, 400);
     return "";
   }
-  EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(IsRefusal(prompt.status()));
   EXPECT_EQ(prompt.status().message().find('\n'), std::string::npos) << prompt.status().message();
   return prompt.status().message();
 }

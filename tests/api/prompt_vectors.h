@@ -27,6 +27,9 @@ const std::vector<PromptVector>& PromptVectors();
 /// Parses a body of any protocol and renders its prompt.
 Result<Prompt> PromptOf(std::string_view protocol, std::string_view body, const RequestOptions& options = {});
 
+/// Whether a request was refused for what it says or asks for, which is HTTP 400.
+bool IsRefusal(const Status& status);
+
 /// The message of a refused request; a test failure when it was accepted.
 std::string ErrorOf(std::string_view protocol, std::string_view body, const RequestOptions& options = {});
 

@@ -25,7 +25,7 @@ bool ExpectAnswer(std::string_view protocol, const std::string& body) {
     return true;
   }
   const std::string message = prompt.status().message();
-  EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument) << message;
+  EXPECT_TRUE(testing::IsRefusal(prompt.status())) << message;
   EXPECT_EQ(message.find_first_of("\n\r"), std::string::npos) << message;
   EXPECT_LT(message.size(), 1000u);
   EXPECT_NE(message.find(": "), std::string::npos) << message;
@@ -96,7 +96,7 @@ TEST(RequestRobustness, MissingAndRepeatedFields) {
     }
     // A repeated key counts with its last value, wherever the first one stood.
     const std::string repeated = R"({"model":5,"model":[],)" + vector.request.substr(1);
-    EXPECT_EQ(testing::TextOf(vector.protocol, repeated), vector.expected);
+    EXPECT_EQ(testing::TextOf(vector.protocol, repeated, {.ignore_schemas = true}), vector.expected);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "prompt_vectors.h"
+#include "text/prompt_renderer.h"
 
 namespace deepinfer {
 namespace {
@@ -51,7 +52,7 @@ std::string Reason(const std::string& text) {
 
 // The messages of an accepted request, one letter a message and its texts.
 std::string Shape(const std::string& body) {
-  const Result<ConversationRequest> request = ParseResponsesRequest(body);
+  const Result<ResponsesRequest> request = ParseResponsesRequest(body);
   if (!request.ok()) return request.status().message();
   std::string shape;
   for (const Message& message : request->conversation.messages) {
@@ -66,7 +67,7 @@ std::string Shape(const std::string& body) {
 }
 
 TEST(ResponsesRequest, Settings) {
-  const Result<ConversationRequest> request = ParseResponsesRequest(
+  const Result<ResponsesRequest> request = ParseResponsesRequest(
       With(R"("max_output_tokens":4,"temperature":1,"top_p":0.5,"stream":true,"user":"u","store":true,
               "reasoning":{"effort":"max","summary":"auto"},"text":{"verbosity":"low","format":{"type":"text"}},
               "stop":5,"previous_response_id":null)"));
@@ -139,7 +140,7 @@ TEST(ResponsesRequest, CustomTools) {
           R"(,{"type":"custom_tool_call","call_id":"c","name":"apply_patch","input":"*** \"é\"\n"},
               {"type":"custom_tool_call_output","call_id":"c","output":"ok"})",
       R"("tools":[{"type":"custom","name":"apply_patch","description":"Patch."},{"type":"web_search"},{"type":"mcp"}],)");
-  const Result<ConversationRequest> request = ParseResponsesRequest(body);
+  const Result<ResponsesRequest> request = ParseResponsesRequest(body);
   ASSERT_TRUE(request.ok()) << request.status().message();
   ASSERT_EQ(request->conversation.tools.size(), 1u);
   EXPECT_TRUE(request->conversation.tools[0].custom);
@@ -160,7 +161,7 @@ TEST(ResponsesRequest, Namespaces) {
                   {"type":"function","name":"read"}],)";
   const std::string call =
       R"({"type":"function_call","call_id":"c","namespace":"fs","name":"write","arguments":"{}"},)" + Output("c");
-  const Result<ConversationRequest> request = ParseResponsesRequest(Items(Say("user", "q") + "," + call, tools));
+  const Result<ResponsesRequest> request = ParseResponsesRequest(Items(Say("user", "q") + "," + call, tools));
   ASSERT_TRUE(request.ok()) << request.status().message();
   const std::vector<Tool>& read = request->conversation.tools;
   ASSERT_EQ(read.size(), 4u);
@@ -182,6 +183,94 @@ TEST(ResponsesRequest, Namespaces) {
   EXPECT_EQ(named(R"({"type":"web_search"})")->conversation.tool_choice, ToolChoice::kAuto);
   EXPECT_EQ(named("\"required\"")->conversation.tool_choice, ToolChoice::kRequired);
   EXPECT_EQ(named("\"none\"")->conversation.tool_choice, ToolChoice::kNone);
+}
+
+TEST(ResponsesRequest, WhatIsKeptAndRepeated) {
+  const Result<ResponsesRequest> request = ParseResponsesRequest(
+      With(R"("instructions":"i","metadata":{"k":"v"},"tools":[{"type":"function","name":"f"}],"store":false,
+              "temperature":0.50,"max_tool_calls":3)"));
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  EXPECT_FALSE(request->store);
+  EXPECT_EQ(request->input_items,
+            R"([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]}])");
+  EXPECT_EQ(request->items, request->input_items);
+  EXPECT_EQ(request->settings.max_tool_calls, 3);
+  EXPECT_EQ(request->repeated_fields,
+            R"({"background":false,"store":false,"instructions":"i","max_output_tokens":null,"max_tool_calls":3,)"
+            R"("metadata":{"k": "v"},"parallel_tool_calls":true,"previous_response_id":null,)"
+            R"("reasoning":{"effort":null,"summary":null},"temperature":0.5,"text":{"format":{"type":"text"}},)"
+            R"("tool_choice":"auto","tools":[{"type": "function", "name": "f"}],"top_logprobs":0,"top_p":null,)"
+            R"("truncation":"disabled","user":null})");
+}
+
+TEST(ResponsesRequest, DefaultsOfWhatIsKept) {
+  const Result<ResponsesRequest> request = ParseResponsesRequest(With(R"("metadata":null)"));
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  EXPECT_TRUE(request->store);
+  EXPECT_TRUE(request->previous_response_id.empty());
+  EXPECT_FALSE(request->settings.logprobs.has_value());
+  EXPECT_FALSE(request->settings.max_tool_calls.has_value());
+}
+
+TEST(ResponsesRequest, Logprobs) {
+  const auto logprobs = [](const std::string& fields) {
+    return ParseResponsesRequest(With(fields))->settings.logprobs;
+  };
+  EXPECT_EQ(logprobs(R"("top_logprobs":5)"), 5);
+  EXPECT_EQ(logprobs(R"("include":["message.output_text.logprobs"])"), 0);
+  EXPECT_EQ(logprobs(R"("include":["message.output_text.logprobs"],"top_logprobs":2)"), 2);
+  EXPECT_FALSE(logprobs(R"("include":["reasoning.encrypted_content"],"top_logprobs":0)").has_value());
+}
+
+TEST(ResponsesRequest, OneCallWithoutParallelCalls) {
+  EXPECT_EQ(ParseResponsesRequest(With(R"("parallel_tool_calls":false,"max_tool_calls":9)"))->settings.max_tool_calls,
+            1);
+}
+
+// A conversation that goes on by the id of its last response renders as the one that is sent whole.
+TEST(ResponsesRequest, EarlierTurnsStandInFront) {
+  const std::string first = Say("user", "a") + "," + Reason("r") + "," + Call("1");
+  const std::string rest = Output("1") + "," + Say("assistant", "b") + "," + Say("user", "c");
+  std::string asked;
+  const StoredItems stored = [&](const std::string& id) -> Result<std::string> {
+    asked = id;
+    return std::string("[").append(first).append("]");
+  };
+  const Result<ResponsesRequest> continued =
+      ParseResponsesRequest(Items(rest, R"("previous_response_id":"r1","instructions":"i",)"), {}, stored);
+  const Result<ResponsesRequest> whole = ParseResponsesRequest(Items(first + "," + rest, R"("instructions":"i",)"));
+  ASSERT_TRUE(continued.ok()) << continued.status().message();
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(asked, "r1");
+  EXPECT_EQ(continued->previous_response_id, "r1");
+  EXPECT_EQ(RenderPrompt(continued->conversation)->Text(), RenderPrompt(whole->conversation)->Text());
+  EXPECT_EQ(*ParseJson(continued->items)->AsArray()->at(1).Find("type")->AsString(), "reasoning");
+  EXPECT_EQ(ParseJson(continued->items)->AsArray()->size(), 6u);
+  EXPECT_EQ(ParseJson(continued->input_items)->AsArray()->size(), 3u);
+}
+
+TEST(ResponsesRequest, EarlierTurnsThatFail) {
+  const auto error = [](const std::string& body, const StoredItems& stored) {
+    return ParseResponsesRequest(body, {}, stored).status();
+  };
+  const std::string body = With(R"("previous_response_id":"r1")");
+  const Status missing = Status::NotFound("previous_response_id: no response r1 is stored");
+  EXPECT_EQ(error(body, [&](const std::string&) { return missing; }).code(), StatusCode::kNotFound);
+  EXPECT_EQ(error(body, [&](const std::string&) { return missing; }).message(), missing.message());
+  EXPECT_EQ(error(body, [&](const std::string&) { return std::string("{}"); }).code(), StatusCode::kCorruption);
+  // A call that was stored and is not answered.
+  const auto call = [](const std::string&) { return std::string("[").append(Call("1")).append("]"); };
+  EXPECT_EQ(error(body, call).message(),
+            "previous_response_id[0]: each call needs an output item before the next message; none answers \"1\"");
+}
+
+TEST(ResponsesRequest, ItemsJoin) {
+  EXPECT_EQ(JoinItems("[]", "[]"), "[]");
+  EXPECT_EQ(JoinItems(" [ ] ", "[1]"), "[ 1]");
+  EXPECT_EQ(JoinItems("[1]", "[]"), "[1]");
+  EXPECT_EQ(JoinItems("[1,[2]]", "[3]"), "[1,[2], 3]");
+  EXPECT_EQ(*OutputItems(R"({"output":[{"a":1}],"b":2})"), R"([{"a": 1}])");
+  EXPECT_EQ(OutputItems("{}").status().code(), StatusCode::kCorruption);
 }
 
 TEST(ResponsesRequest, WebSearchCanBeRefused) {
@@ -206,7 +295,9 @@ TEST(ResponsesRequest, SettingErrors) {
       {With(R"("reasoning":{"effort":"ultra"})"), "reasoning.effort: expected none, minimal, low"},
       {With(R"("text":5)"), "text: expected an object, found 5"},
       {With(R"("text":{"format":"json"})"), "text.format: expected an object"},
-      {With(R"("text":{"format":{"type":"xml"}})"), "text.format.type: expected text, json_object or json_schema"},
+      {With(R"("text":{"format":{"type":"xml"}})"), "text.format.type: expected text, json_object, json_schema"},
+      {With(R"("text":{"format":{"type":"json_schema","name":"x","schema":{}}})"),
+       "text.format.type: json_schema is not available: this build does not enforce schemas"},
       {With(R"("text":{"format":{"type":"json_object"}})"), "text.format: json_object needs the word json"},
       {With(R"("tools":5)"), "tools: expected an array, found 5"},
       {With(R"("tools":[{}])"), "tools[0].type: this field is required"},
@@ -229,8 +320,20 @@ TEST(ResponsesRequest, SettingErrors) {
       {With(R"("tool_choice":"any")"), "tool_choice: expected none, auto or required"},
       {With(R"("tool_choice":{"type":"allowed_tools"})"), "tool_choice.type: expected function or custom"},
       {With(R"("tool_choice":{"type":"function","name":"f"})"), "tool_choice.name: tools has no tool named \"f\""},
-      {With(R"("tools":[{"type":"function","name":"f"}],"tool_choice":"required")"),
-       "tool_choice: a required or named tool call needs thinking to be disabled"},
+      {With(R"("background":true)"), "background: responses are not made in the background"},
+      {With(R"("conversation":"c")"), "conversation: conversations are not kept; use previous_response_id"},
+      {With(R"("prompt":{"id":"p"})"), "prompt: stored prompts are not available"},
+      {With(R"("previous_response_id":"r")"), "previous_response_id: this server keeps no responses"},
+      {With(R"("previous_response_id":5)"), "previous_response_id: expected a string"},
+      {With(R"("store":"yes")"), "store: expected true or false"},
+      {With(R"("truncation":"head")"), "truncation: expected auto or disabled"},
+      {With(R"("metadata":[])"), "metadata: expected an object"},
+      {With(R"("metadata":{"a":5})"), "metadata: expected texts of at most 512 bytes, found 5"},
+      {With(R"("include":"x")"), "include: expected an array"},
+      {With(R"("include":[5])"), "include[0]: expected a string"},
+      {With(R"("top_logprobs":21)"), "top_logprobs: expected an integer from 0 to 20"},
+      {With(R"("max_tool_calls":0)"), "max_tool_calls: expected an integer from 1"},
+      {With(R"("parallel_tool_calls":1)"), "parallel_tool_calls: expected true or false"},
   });
 }
 

@@ -306,9 +306,6 @@ TEST(PromptRenderer, RefusesWhatCannotBeRendered) {
   }
   conversation.effort = 1;
   conversation.tool_choice = ToolChoice::kRequired;
-  EXPECT_NE(Text(conversation).find("error: tool_choice: a required or named tool call needs thinking off"),
-            std::string::npos);
-  conversation.thinking = false;
   EXPECT_EQ(Text(conversation), "error: tool_choice: a tool call is required but tools is empty");
   conversation.tools = {MakeTool("f")};
   conversation.named_tool = "g";
