@@ -369,19 +369,15 @@ struct OutputParser::State {
     if (reports_call && !json.empty()) Append(OutputEvent::Kind::kCallArguments, json);
   }
 
-  // Continues the last event when it is of the same kind and came of the same call of Feed.
+  // Continues the last event when it is of the same kind and of the same call of Feed. Two calls of the model always
+  // have an event of another kind between them.
   void Append(OutputEvent::Kind kind, std::string_view text) {
-    const bool of_call = kind != OutputEvent::Kind::kReasoning && kind != OutputEvent::Kind::kText;
-    const int call = of_call ? calls - 1 : 0;
-    if (events->size() > first_new) {
-      OutputEvent& last = events->back();
-      const bool in_pieces = !of_call || kind == OutputEvent::Kind::kCallArguments;
-      if (in_pieces && last.kind == kind && last.call == call) {
-        last.text += text;
-        return;
-      }
+    if (events->size() > first_new && events->back().kind == kind) {
+      events->back().text += text;
+      return;
     }
-    events->push_back({kind, std::string(text), call});
+    const bool of_call = kind != OutputEvent::Kind::kReasoning && kind != OutputEvent::Kind::kText;
+    events->push_back({kind, std::string(text), of_call ? calls - 1 : 0});
   }
 
   void Finish(bool complete) {

@@ -173,12 +173,15 @@ TEST(OutputParser, CallsBeyondTheLimitAreDropped) {
   OutputParserOptions options = WithTools();
   options.tool_names = {"f"};
   options.max_calls = 2;
-  OutputParser parser(options);
-  std::vector<OutputEvent> events;
-  parser.Feed(Calls(Invoke("f", "") + Invoke("x", "") + Invoke("f", "")), &events);
-  EXPECT_TRUE(parser.done());
-  EXPECT_FALSE(parser.stopped());
-  EXPECT_EQ(parser.calls(), 2);
+  // Done as soon as the last one has ended, with its own end or where the next begins.
+  for (const std::string& last : {Invoke("f", ""), std::string("<｜DSML｜ invoke name=\"f\"> invoke name=\"")}) {
+    OutputParser parser(options);
+    std::vector<OutputEvent> events;
+    parser.Feed("<｜DSML｜ calls>" + Invoke("f", "") + Invoke("x", "") + last, &events);
+    EXPECT_TRUE(parser.done());
+    EXPECT_FALSE(parser.stopped());
+    EXPECT_EQ(parser.calls(), 2);
+  }
   const Parsed parsed = Parse(options, Calls(Invoke("f", "") + Invoke("f", "") + Invoke("f", "")));
   EXPECT_EQ(parsed.calls, 2);
   EXPECT_EQ(parsed.All(Kind::kCallBegin), "ff");
@@ -237,8 +240,9 @@ TEST(OutputParser, JsonAnswers) {
   expect("```json\n{}\n```\n\n<｜DSML｜ invoke name=\"f\">", "{}", 1);
   expect("{}\n\n<｜DSML｜ invoke name=\"f\">", "{}", 1);
   // The prompt may have begun the value.
+  EXPECT_TRUE(OutputParser(options).in_text());
   options.start = OutputStart::kContent;
-  expect("1, 2]", "1, 2]");
+  expect("1, 2]\n```\nbye", "1, 2]");
 }
 
 TEST(OutputParser, WithMarksLookAlikesAreText) {
