@@ -1,0 +1,5 @@
+import { App } from "./app";
+import { followTheme } from "./theme";
+
+followTheme();
+document.addEventListener("DOMContentLoaded", () => new App().start());
