@@ -1,15 +1,57 @@
 #include "exposition_check.h"
 
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
-#include <regex>
 #include <sstream>
+#include <string_view>
 
 namespace deepinfer {
 namespace {
 
 using Labels = std::map<std::string, std::string>;
+
+/// Reads a line from its start.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view rest) : rest_(rest) {}
+
+  bool Take(std::string_view text) {
+    if (!rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    return true;
+  }
+  /// A legal name of a metric, or of a label when colons are not allowed; empty when there is none.
+  std::string Name(bool colons) {
+    size_t size = 0;
+    while (size < rest_.size() && (std::isalpha(Byte(size)) != 0 || rest_[size] == '_' ||
+                                   (colons && rest_[size] == ':') || (size > 0 && std::isdigit(Byte(size)) != 0))) {
+      ++size;
+    }
+    return Cut(size);
+  }
+  /// What stands before the closing quote of a label value; nothing when an escape is wrong or no quote comes.
+  std::optional<std::string> Quoted() {
+    for (size_t size = 0; size < rest_.size(); ++size) {
+      if (rest_[size] == '"') return Cut(size);
+      if (rest_[size] != '\\') continue;
+      if (++size == rest_.size() || std::string_view("\\n\"").find(rest_[size]) == std::string_view::npos) break;
+    }
+    return std::nullopt;
+  }
+  std::string_view rest() const { return rest_; }
+
+ private:
+  unsigned char Byte(size_t at) const { return static_cast<unsigned char>(rest_[at]); }
+  std::string Cut(size_t size) {
+    std::string text(rest_.substr(0, size));
+    rest_.remove_prefix(size);
+    return text;
+  }
+
+  std::string_view rest_;
+};
 
 /// The buckets of one histogram series as they come.
 struct Buckets {
@@ -43,34 +85,39 @@ class Reader {
   void Find(const std::string& rule) { out_.findings.push_back(rule + ": " + line_); }
 
   void ReadHelp() {
-    static const std::regex form("# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) [^ ].*");
-    std::smatch match;
-    if (!std::regex_match(line_, match, form)) return Find("no legal HELP");
-    family_ = match[1];
+    Scanner scanner(line_);
+    scanner.Take("# HELP ");
+    family_ = scanner.Name(true);
     type_.clear();
+    if (family_.empty() || !scanner.Take(" ") || scanner.rest().empty()) return Find("no legal HELP");
     if (!helped_.insert(family_).second) Find("HELP comes twice");
   }
 
   void ReadType() {
-    static const std::regex form("# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|histogram)");
-    std::smatch match;
-    if (!std::regex_match(line_, match, form)) return Find("no legal TYPE");
-    if (match[1] != family_ || !type_.empty()) Find("TYPE does not follow its HELP");
-    type_ = match[2];
+    Scanner scanner(line_);
+    scanner.Take("# TYPE ");
+    const std::string name = scanner.Name(true);
+    const bool separated = scanner.Take(" ");
+    const std::string type(scanner.rest());
+    if (name.empty() || !separated || (type != "counter" && type != "gauge" && type != "histogram")) {
+      return Find("no legal TYPE");
+    }
+    if (name != family_ || !type_.empty()) Find("TYPE does not follow its HELP");
+    type_ = type;
     out_.types[family_] = type_;
     if ((type_ == "counter") != family_.ends_with("_total")) Find("_total belongs to counters");
   }
 
-  /// The labels of `{a="b",...}`; nothing when they are not well formed.
-  static std::optional<Labels> ReadLabels(std::string text) {
-    static const std::regex form("^([a-zA-Z_][a-zA-Z0-9_]*)=\"((?:[^\"\\\\\n]|\\\\[\\\\n\"])*)\"(,|$)");
+  /// The labels up to the closing brace, which is taken; nothing when they are not well formed.
+  static std::optional<Labels> ReadLabels(Scanner* scanner) {
     Labels labels;
-    std::smatch match;
-    while (std::regex_search(text, match, form)) {
-      if (!labels.emplace(match[1], match[2]).second) return std::nullopt;
-      text = match.suffix();
+    while (!scanner->Take("}")) {
+      if (!labels.empty() && !scanner->Take(",")) return std::nullopt;
+      const std::string name = scanner->Name(false);
+      if (name.empty() || !scanner->Take("=\"")) return std::nullopt;
+      const std::optional<std::string> value = scanner->Quoted();
+      if (!value.has_value() || !scanner->Take("\"") || !labels.emplace(name, *value).second) return std::nullopt;
     }
-    if (!text.empty()) return std::nullopt;
     return labels;
   }
 
@@ -84,13 +131,15 @@ class Reader {
   }
 
   void ReadSample() {
-    static const std::regex form("([a-zA-Z_:][a-zA-Z0-9_:]*)\\{(.*)\\} ([-+0-9.eE]+)");
-    std::smatch match;
-    if (!std::regex_match(line_, match, form)) return Find("no legal sample");
-    const std::string name = match[1];
-    const std::optional<Labels> labels = ReadLabels(match[2]);
+    Scanner scanner(line_);
+    const std::string name = scanner.Name(true);
+    if (name.empty() || !scanner.Take("{")) return Find("no legal sample");
+    const std::optional<Labels> labels = ReadLabels(&scanner);
     if (!labels.has_value()) return Find("no legal labels");
-    const double value = std::strtod(match[3].str().c_str(), nullptr);
+    char* end = nullptr;
+    const std::string number(scanner.Take(" ") ? scanner.rest() : "");
+    const double value = std::strtod(number.c_str(), &end);
+    if (number.empty() || *end != '\0' || !std::isfinite(value)) return Find("no legal sample");
     if (type_ != "gauge" && value < 0) Find("it is negative");
     const std::string suffix = name.starts_with(family_) ? name.substr(family_.size()) : "?";
     const bool belongs = type_ == "histogram" ? suffix == "_bucket" || suffix == "_sum" || suffix == "_count"

@@ -3,10 +3,12 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "exposition_check.h"
 #include "server/metrics.h"
@@ -33,13 +35,19 @@ Exposition FullPage() {
 }
 
 TEST(MetricsDocuments, TheTablesListExactlyWhatIsExported) {
-  const std::string page = ReadFile("docs/metrics.md");
-  const std::regex row("\n\\| `([a-z0-9_]+)` \\| (counter|gauge|histogram) \\| (`vllm:` )?\\| [^\n]+ \\|");
+  std::istringstream page(ReadFile("docs/metrics.md"));
   std::map<std::string, std::string> documented;
-  for (auto match = std::sregex_iterator(page.begin(), page.end(), row); match != std::sregex_iterator(); ++match) {
-    const std::string name = (*match)[1];
-    EXPECT_TRUE(documented.emplace("deepinfer:" + name, (*match)[2]).second) << name << " is listed twice";
-    if ((*match)[3].matched) documented.emplace("vllm:" + name, (*match)[2]);
+  for (std::string line; std::getline(page, line);) {
+    // | `name` | type | `vllm:` | meaning |
+    if (!line.starts_with("| `")) continue;
+    std::vector<std::string> cells;
+    std::istringstream columns(line.substr(2));
+    for (std::string cell; std::getline(columns, cell, '|');) cells.push_back(cell);
+    ASSERT_GE(cells.size(), 4u) << line;
+    const std::string name = cells[0].substr(1, cells[0].rfind('`') - 1),
+                      type = cells[1].substr(1, cells[1].size() - 2);
+    EXPECT_TRUE(documented.emplace("deepinfer:" + name, type).second) << name << " is listed twice";
+    if (cells[2] == " `vllm:` ") documented.emplace("vllm:" + name, type);
   }
   const Exposition exported = FullPage();
   EXPECT_EQ(documented, exported.types);
@@ -63,11 +71,12 @@ TEST(MetricsDocuments, TheDashboardAsksForWhatIsExported) {
   CollectExpressions(board, &expressions);
   const Exposition exported = FullPage();
   std::set<std::string> asked;
-  const std::regex name("deepinfer:[a-zA-Z0-9_]+");
+  constexpr char kNameCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:";
   for (const std::string& text : expressions) {
-    for (auto match = std::sregex_iterator(text.begin(), text.end(), name); match != std::sregex_iterator(); ++match) {
-      asked.insert(match->str());
-      EXPECT_TRUE(exported.sample_names.contains(match->str())) << match->str() << " in " << text;
+    for (size_t at = text.find("deepinfer:"); at != std::string::npos; at = text.find("deepinfer:", at + 1)) {
+      const std::string name = text.substr(at, text.find_first_not_of(kNameCharacters, at) - at);
+      asked.insert(name);
+      EXPECT_TRUE(exported.sample_names.contains(name)) << name << " in " << text;
     }
   }
   EXPECT_GT(asked.size(), 30u);
