@@ -41,6 +41,7 @@ class Command {
 
 std::unique_ptr<Command> MakeChatCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
+std::unique_ptr<Command> MakeServeCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeRenderCommand();
 std::unique_ptr<Command> MakeInfoCommand();

@@ -13,6 +13,7 @@ int main(int argument_count, char** arguments) {
   std::vector<std::unique_ptr<deepinfer::Command>> commands;
   commands.push_back(deepinfer::MakeChatCommand());
   commands.push_back(deepinfer::MakeGenerateCommand());
+  commands.push_back(deepinfer::MakeServeCommand());
   commands.push_back(deepinfer::MakeTokenizeCommand());
   commands.push_back(deepinfer::MakeRenderCommand());
   commands.push_back(deepinfer::MakeInfoCommand());

@@ -97,7 +97,10 @@ asio::awaitable<bool> HttpConnection::ReadRequest(HttpRequest* request, HttpResp
       co_return false;
     }
     if (ended_ || (close_soon_ && !reader_.started())) co_return false;
-    if (reader_.TakeExpectContinue() && !co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+    if (reader_.TakeExpectContinue()) {
+      const bool sent = co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n");
+      if (!sent) co_return false;
+    }
     // A header must be complete in time however slowly it drips; a body need only make progress.
     const bool started_now = !had_started && reader_.started();
     if (started_now || (progress && (had_header || reader_.header_complete()))) {
@@ -145,22 +148,27 @@ std::string HttpConnection::Head(const HttpResponse& response, bool whole) {
   return head;
 }
 
-asio::awaitable<bool> HttpConnection::Send(HttpResponse response) {
+asio::awaitable<bool> HttpConnection::Send(const HttpResponse& response) {
   std::string bytes = Head(response, true);
   if (!head_only_) bytes += response.body;
   co_return co_await WriteAll(bytes);
 }
 
-asio::awaitable<bool> HttpConnection::StartBody(HttpResponse head) {
+asio::awaitable<bool> HttpConnection::StartBody(const HttpResponse& head) {
   body_started_ = true;
-  co_return co_await WriteAll(Head(head, false));
+  const std::string bytes = Head(head, false);
+  co_return co_await WriteAll(bytes);
 }
 
 asio::awaitable<bool> HttpConnection::WriteBody(std::string_view piece) {
   // An empty chunk would end the body.
   if (piece.empty()) co_return true;
-  if (!chunked_) co_return co_await WriteAll(piece);
-  co_return co_await WriteAll(fmt::format("{:x}\r\n{}\r\n", piece.size(), piece));
+  std::string chunk;
+  if (chunked_) {
+    chunk = fmt::format("{:x}\r\n{}\r\n", piece.size(), piece);
+    piece = chunk;
+  }
+  co_return co_await WriteAll(piece);
 }
 
 asio::awaitable<bool> HttpConnection::EndBody() {

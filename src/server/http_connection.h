@@ -29,6 +29,8 @@ struct HttpTimeouts {
   std::chrono::milliseconds write{30'000};  ///< for the client to take what was written
 };
 
+// For callers: GCC 12 miscompiles `if (!co_await f())` and destroys braced temporaries of a co_await expression twice.
+// Results of co_await go into named variables, and arguments are named variables.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::unique_ptr<ByteStream> stream, const HttpLimits& limits, const HttpTimeouts& timeouts);
@@ -45,10 +47,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> ReadRequest(HttpRequest* request, HttpResponse* error);
 
   /// Sends a whole response. False: the client is gone.
-  boost::asio::awaitable<bool> Send(HttpResponse response);
+  boost::asio::awaitable<bool> Send(const HttpResponse& response);
 
   /// Sends the head of a response whose body follows in pieces.
-  boost::asio::awaitable<bool> StartBody(HttpResponse head);
+  boost::asio::awaitable<bool> StartBody(const HttpResponse& head);
   boost::asio::awaitable<bool> WriteBody(std::string_view piece);
   boost::asio::awaitable<bool> EndBody();
   bool body_started() const { return body_started_; }

@@ -189,12 +189,17 @@ void HttpServer::Adopt(std::unique_ptr<ByteStream> stream) {
 }
 
 asio::awaitable<void> HttpServer::Serve(std::shared_ptr<HttpConnection> connection) {
-  if (!co_await connection->Open()) co_return;
+  const bool open = co_await connection->Open();
+  if (!open) co_return;
   do {
     HttpRequest request;
     HttpResponse error;
-    if (!co_await connection->ReadRequest(&request, &error)) {
-      if (error.status != 0) co_await connection->Send(error_page_(error.status, error.body));
+    const bool complete = co_await connection->ReadRequest(&request, &error);
+    if (!complete) {
+      if (error.status != 0) {
+        const HttpResponse page = error_page_(error.status, error.body);
+        co_await connection->Send(page);
+      }
       break;
     }
     co_await handler_(*connection, std::move(request));

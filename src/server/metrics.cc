@@ -226,6 +226,8 @@ void Metrics::WriteServer(ExpositionWriter* out) const {
                     slow_readers_dropped.value());
   out->WriteCounter(kOurs, "client_disconnects_total", "Requests whose client left before the end.",
                     client_disconnects.value());
+  out->WriteCounter(kOurs, "responses_not_stored_total", "Answers that the response store could not take.",
+                    responses_not_stored.value());
 }
 
 std::string Metrics::Render(const EngineStatistics& engine) const {

@@ -67,6 +67,7 @@ class Metrics {
   Gauge open_streams;            ///< answers that are being sent as events
   Counter slow_readers_dropped;  ///< connections closed because their buffer was full
   Counter client_disconnects;    ///< requests whose client left before the end
+  Counter responses_not_stored;  ///< answers that the response store could not take
 
  private:
   void WriteRequests(ExpositionWriter* out) const;

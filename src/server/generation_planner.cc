@@ -1,0 +1,180 @@
+#include "server/generation_planner.h"
+
+#include <algorithm>
+#include <random>
+
+#include "api/json_reader.h"
+#include "text/prompt_renderer.h"
+
+namespace deepinfer {
+namespace {
+
+// Without one the client wants another answer each time.
+uint64_t RandomSeed() {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator() >> 1;
+}
+
+SamplingParams SamplingOf(const RequestSettings& settings) {
+  SamplingParams sampling;
+  sampling.temperature = settings.temperature.value_or(1.0);
+  sampling.top_p = settings.top_p.value_or(1.0);
+  sampling.top_k = settings.top_k.value_or(0);
+  sampling.min_p = settings.min_p.value_or(0.0);
+  sampling.frequency_penalty = settings.frequency_penalty.value_or(0.0);
+  sampling.presence_penalty = settings.presence_penalty.value_or(0.0);
+  sampling.repetition_penalty = settings.repetition_penalty.value_or(1.0);
+  sampling.seed = settings.seed.has_value() ? static_cast<uint64_t>(*settings.seed) : RandomSeed();
+  sampling.logit_bias = settings.logit_bias;
+  sampling.bad_words = settings.bad_words;
+  sampling.n = static_cast<int>(settings.n);
+  sampling.min_tokens = settings.min_tokens.value_or(0);
+  sampling.stop_token_ids = settings.stop_token_ids;
+  sampling.ignore_eos = settings.ignore_eos;
+  sampling.logprobs = static_cast<int>(settings.logprobs.value_or(-1));
+  return sampling;
+}
+
+// The limit on an answer to `prompt_tokens`, checked against the context.
+Result<int64_t> LimitOf(const ServedModel& model, const RequestSettings& settings, int64_t prompt_tokens,
+                        int64_t when_absent, const char* prompt_field) {
+  const int64_t left = model.max_model_len - prompt_tokens;
+  if (left < 1) {
+    return FieldError(prompt_field, "the prompt has " + std::to_string(prompt_tokens) +
+                                        " tokens, but the model's context is " + std::to_string(model.max_model_len) +
+                                        " tokens, of which the answer needs at least one; shorten the prompt");
+  }
+  if (!settings.max_tokens.has_value()) return std::min(when_absent, left);
+  if (*settings.max_tokens > left) {
+    return FieldError("max_tokens", std::to_string(*settings.max_tokens) + " tokens of answer and " +
+                                        std::to_string(prompt_tokens) + " of prompt exceed the model's context of " +
+                                        std::to_string(model.max_model_len) + " tokens; ask for at most " +
+                                        std::to_string(left));
+  }
+  return *settings.max_tokens;
+}
+
+Status CheckModelName(const ServedModel& model, const std::string& name) {
+  if (!model.strict_names || std::find(model.names.begin(), model.names.end(), name) != model.names.end()) {
+    return Status::Ok();
+  }
+  return Status::NotFound("model: " + Quoted(name) + " is not served here; use " + Quoted(model.names.front()));
+}
+
+void FillHead(const ServedModel& model, const RequestSettings& settings, int64_t prompts, AnswerHead* head) {
+  head->model = settings.model.empty() ? model.names.front() : settings.model;
+  head->system_fingerprint = model.system_fingerprint;
+  head->stream = settings.stream;
+  head->include_usage = settings.include_usage;
+  head->choices = prompts * settings.n;
+  head->logprobs = settings.logprobs.has_value();
+}
+
+GenerationRequest RequestOf(const RequestSettings& settings, std::vector<int32_t> prompt, int64_t max_tokens) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.sampling = SamplingOf(settings);
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.min_tokens = std::min(request.sampling.min_tokens, max_tokens);
+  request.cache_salt = settings.cache_salt;
+  request.priority = static_cast<int>(settings.priority);
+  request.replay = settings.replay;
+  return request;
+}
+
+Status CheckNoImages(const Prompt& prompt) {
+  if (prompt.images.empty()) return Status::Ok();
+  return Status::Unsupported("messages: this build takes no images; send text only");
+}
+
+}  // namespace
+
+Result<std::vector<int32_t>> PromptOf(const ServedModel& model, const Conversation& conversation) {
+  DEEPINFER_ASSIGN_OR_RETURN(const Prompt prompt, RenderPrompt(conversation));
+  DEEPINFER_RETURN_IF_ERROR(CheckNoImages(prompt));
+  return PromptIds(prompt, *model.tokenizer);
+}
+
+Result<GenerationPlan> PlanConversation(const ServedModel& model, const ConversationRequest& request, AnswerHead head) {
+  const Conversation& conversation = request.conversation;
+  const RequestSettings& settings = request.settings;
+  DEEPINFER_RETURN_IF_ERROR(CheckModelName(model, settings.model));
+  DEEPINFER_ASSIGN_OR_RETURN(const Prompt prompt, RenderPrompt(conversation));
+  DEEPINFER_RETURN_IF_ERROR(CheckNoImages(prompt));
+  DEEPINFER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, PromptIds(prompt, *model.tokenizer));
+  DEEPINFER_ASSIGN_OR_RETURN(
+      const int64_t max_tokens,
+      LimitOf(model, settings, std::ssize(ids), conversation.thinking ? kDefaultMaxTokensThinking : kDefaultMaxTokens,
+              "messages"));
+
+  GenerationPlan plan;
+  plan.head = std::move(head);
+  FillHead(model, settings, 1, &plan.head);
+  plan.head.thinking = conversation.thinking;
+  plan.head.tools = conversation.tools;
+  plan.max_completion_tokens = max_tokens;
+  plan.requests.push_back(RequestOf(settings, std::move(ids), max_tokens));
+
+  OutputParserOptions parser;
+  parser.start = prompt.start;
+  parser.parse_tool_calls = prompt.parse_tool_calls;
+  parser.json_object = conversation.response_format == ResponseFormat::kJsonObject;
+  parser.stop = settings.stop;
+  parser.max_calls = settings.max_tool_calls.value_or(0);
+  if (prompt.parse_tool_calls) {
+    for (const Tool& tool : conversation.tools) {
+      if (conversation.named_tool.empty() || tool.name == conversation.named_tool) {
+        parser.tool_names.push_back(tool.name);
+      }
+    }
+  }
+  plan.reader.include_stop = settings.include_stop_str_in_output;
+  plan.reader.count_end_token = settings.ignore_eos;
+
+  if (prompt.call_after_reasoning) {
+    DEEPINFER_ASSIGN_OR_RETURN(plan.forced_call,
+                               PromptIds(ForcedCallSegments(conversation.named_tool), *model.tokenizer));
+    // The engine stops where the reasoning ends; what the model would say next is not asked for.
+    plan.requests.front().sampling.stop_token_ids.push_back(model.end_think);
+  }
+  plan.reader.parser = std::move(parser);
+  return plan;
+}
+
+Result<GenerationPlan> PlanCompletions(const ServedModel& model, const CompletionsRequest& request, AnswerHead head) {
+  const RequestSettings& settings = request.settings;
+  DEEPINFER_RETURN_IF_ERROR(CheckModelName(model, settings.model));
+  GenerationPlan plan;
+  plan.head = std::move(head);
+  FillHead(model, settings, std::ssize(request.prompts), &plan.head);
+  plan.reader.count_end_token = settings.ignore_eos;
+  for (const CompletionPrompt& prompt : request.prompts) {
+    std::vector<int32_t> ids;
+    if (const auto* given = std::get_if<std::vector<int32_t>>(&prompt)) {
+      ids = *given;
+    } else {
+      const std::string& text = std::get<std::string>(prompt);
+      DEEPINFER_ASSIGN_OR_RETURN(ids, PromptIds(RenderCompletion(text, request.suffix), *model.tokenizer));
+    }
+    DEEPINFER_ASSIGN_OR_RETURN(const int64_t max_tokens,
+                               LimitOf(model, settings, std::ssize(ids), kDefaultMaxTokensCompletions, "prompt"));
+    GenerationRequest one = RequestOf(settings, std::move(ids), max_tokens);
+    one.sampling.stops = settings.stop;
+    one.sampling.include_stop_str_in_output = settings.include_stop_str_in_output;
+    if (settings.echo) {
+      for (int64_t i = 0; i < settings.n; ++i) {
+        plan.head.echo.push_back(std::holds_alternative<std::string>(prompt)
+                                     ? std::get<std::string>(prompt)
+                                     : model.tokenizer->Decode(one.prompt, true));
+      }
+      if (settings.logprobs.has_value()) {
+        one.sampling.prompt_logprobs = static_cast<int>(*settings.logprobs);
+        plan.echo_logprobs = true;
+      }
+    }
+    plan.requests.push_back(std::move(one));
+  }
+  return plan;
+}
+
+}  // namespace deepinfer

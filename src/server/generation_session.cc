@@ -1,0 +1,218 @@
+#include "server/generation_session.h"
+
+#include <algorithm>
+
+namespace deepinfer {
+
+GenerationSession::GenerationSession(const ServedModel& model, GenerationPlan plan, std::function<void()> on_news)
+    : model_(model), plan_(std::move(plan)), on_news_(std::move(on_news)), encoder_(MakeAnswerEncoder(plan_.head)) {}
+
+Result<std::unique_ptr<GenerationSession>> GenerationSession::Start(const ServedModel& model, GenerationPlan plan,
+                                                                    std::function<void()> on_news) {
+  std::unique_ptr<GenerationSession> session(new GenerationSession(model, std::move(plan), std::move(on_news)));
+  const std::vector<GenerationRequest>& requests = session->plan_.requests;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int64_t> indices;
+    for (int k = 0; k < requests[i].sampling.n; ++k) {
+      ChoiceState choice;
+      choice.reader = std::make_unique<AnswerReader>(model, session->plan_.reader);
+      choice.request = i;
+      choice.seed = SamplingParams::SeedOfChoice(requests[i].sampling.seed, k);
+      choice.thinking_first = !session->plan_.forced_call.empty();
+      indices.push_back(std::ssize(session->choices_));
+      session->choices_.push_back(std::move(choice));
+    }
+    session->unfinished_ += std::ssize(indices);
+    DEEPINFER_RETURN_IF_ERROR(session->Submit(requests[i], std::move(indices)));
+    session->report_.usage.prompt_tokens += std::ssize(requests[i].prompt);
+  }
+  if (session->plan_.echo_logprobs) session->prompt_logprobs_.resize(requests.size());
+  // Only a forced call needs them again.
+  if (session->plan_.forced_call.empty()) {
+    for (GenerationRequest& request : session->plan_.requests) request.prompt = {};
+  }
+  return session;
+}
+
+Status GenerationSession::Submit(GenerationRequest request, std::vector<int64_t> choices) {
+  request.on_news = on_news_;
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<GenerationStream> stream, model_.engine->Submit(std::move(request)));
+  sources_.push_back({std::move(stream), std::move(choices), 0, false});
+  return Status::Ok();
+}
+
+void GenerationSession::Begin(std::string* out) {
+  if (started_) return;
+  started_ = true;
+  encoder_->Start(CurrentUsage(), out);
+}
+
+Usage GenerationSession::CurrentUsage() const {
+  Usage usage;
+  usage.prompt_tokens = report_.usage.prompt_tokens;
+  // What follows a forced call is no prompt of the client's.
+  for (size_t i = 0; i < plan_.requests.size() && i < sources_.size(); ++i)
+    usage.cached_tokens += sources_[i].cached_tokens;
+  for (const ChoiceState& choice : choices_) {
+    usage.completion_tokens += choice.tokens_before + choice.reader->completion_tokens();
+    usage.reasoning_tokens += choice.reasoning_before + choice.reader->reasoning_tokens();
+  }
+  return usage;
+}
+
+bool GenerationSession::Pump(std::string* out) {
+  // A forced call adds sources while they are being read.
+  for (size_t i = 0; i < sources_.size() && !failed_; ++i) {
+    while (!sources_[i].done && !failed_) {
+      GenerationDelta delta;
+      bool nothing_new = false;
+      if (!sources_[i].stream->NextFor(&delta, 0, &nothing_new)) {
+        sources_[i].done = true;
+        const Generation& generation = sources_[i].stream->Wait();
+        CollectReport(generation);
+        if (plan_.echo_logprobs) prompt_logprobs_[i] = generation.prompt_logprobs;
+        // Frees what the engine holds of it.
+        sources_[i].stream.reset();
+      } else if (nothing_new) {
+        break;
+      } else if (plan_.echo_logprobs) {
+        held_.emplace_back(i, std::move(delta));
+      } else {
+        Read(sources_[i], delta, out);
+      }
+    }
+  }
+  const bool all_read = std::ranges::all_of(sources_, &Source::done);
+  if (plan_.echo_logprobs && all_read) ReplayHeld(out);
+  if (failed_) return false;
+  if (unfinished_ > 0) return true;
+  encoder_->End(CurrentUsage(), out);
+  return false;
+}
+
+void GenerationSession::ReplayHeld(std::string* out) {
+  for (size_t i = 0; i < plan_.requests.size(); ++i) {
+    std::vector<TokenProbabilities> tokens;
+    for (const PositionLogprobs& position : prompt_logprobs_[i]) {
+      tokens.push_back(Probabilities(*model_.tokenizer, position));
+    }
+    const auto n = static_cast<size_t>(plan_.requests[i].sampling.n);
+    plan_.head.echo_logprobs.insert(plan_.head.echo_logprobs.end(), n, tokens);
+  }
+  encoder_ = MakeAnswerEncoder(plan_.head);
+  for (const auto& [source, delta] : held_) {
+    if (!failed_) Read(sources_[source], delta, out);
+  }
+  held_.clear();
+}
+
+void GenerationSession::Read(Source& source, const GenerationDelta& delta, std::string* out) {
+  const int64_t index = source.choices[static_cast<size_t>(delta.index)];
+  ChoiceState& choice = choices_[static_cast<size_t>(index)];
+  if (choice.finished) return;
+  if (delta.finished && delta.finish_reason == FinishReason::kError) {
+    return Fail(ErrorOfStatus(delta.status), out);
+  }
+  if (delta.finished && delta.finish_reason == FinishReason::kCancelled) {
+    return Fail(ApiError::Overloaded("the request was cancelled by the server", 1), out);
+  }
+  source.cached_tokens = delta.cached_tokens;
+  Begin(out);
+  AnswerPiece piece;
+  const bool wants_more = choice.reader->Add(delta.ids, delta.logprobs, &piece);
+  choice.reader->AddText(delta.content, &piece);
+  if (choice.thinking_first) choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
+  if (!wants_more) {
+    if (source.stream != nullptr) source.stream->CancelChoice(delta.index);
+    return FinishChoice(index, choice.reader->Finish(FinishReason::kStop, "", &piece), piece, out);
+  }
+  if (!delta.finished) {
+    if (!piece.events.empty() || !piece.content_logprobs.empty() || !piece.reasoning_logprobs.empty()) {
+      encoder_->Add(index, piece, out);
+    }
+    return;
+  }
+  const bool cut = delta.finish_reason == FinishReason::kLength;
+  if (choice.thinking_first && !cut && choice.reader->calls() == 0) {
+    encoder_->Add(index, piece, out);
+    if (const Status status = ForceCall(index, out); !status.ok()) Fail(ErrorOfStatus(status), out);
+    return;
+  }
+  FinishChoice(index, choice.reader->Finish(delta.finish_reason, delta.stop_sequence, &piece), piece, out);
+}
+
+Status GenerationSession::ForceCall(int64_t index, std::string* out) {
+  ChoiceState& choice = choices_[static_cast<size_t>(index)];
+  const GenerationRequest& first = plan_.requests[choice.request];
+  GenerationRequest request = first;
+  std::vector<int32_t>& ids = choice.ids;
+  if (!ids.empty() && ids.back() == model_.end_of_sentence) ids.pop_back();
+  if (ids.empty() || ids.back() != model_.end_think) ids.push_back(model_.end_think);
+  request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
+  request.prompt.insert(request.prompt.end(), plan_.forced_call.begin(), plan_.forced_call.end());
+  request.sampling.n = 1;
+  request.sampling.seed = choice.seed;
+  std::erase(request.sampling.stop_token_ids, model_.end_think);
+  choice.thinking_first = false;
+  choice.tokens_before = choice.reader->completion_tokens();
+  choice.reasoning_before = choice.reader->reasoning_tokens();
+  AnswerReaderOptions options = plan_.reader;
+  options.parser->start = OutputStart::kContentLead;
+  choice.reader = std::make_unique<AnswerReader>(model_, options);
+  ids = {};
+  // They are part of the answer as if the model had said them.
+  AnswerPiece piece;
+  choice.reader->Add(plan_.forced_call, {}, &piece);
+  encoder_->Add(index, piece, out);
+  const int64_t used = choice.tokens_before + choice.reader->completion_tokens();
+  request.sampling.max_tokens = std::max<int64_t>(1, plan_.max_completion_tokens - used);
+  return Submit(std::move(request), {index});
+}
+
+void GenerationSession::FinishChoice(int64_t index, const AnswerEnd& end, const AnswerPiece& piece, std::string* out) {
+  choices_[static_cast<size_t>(index)].finished = true;
+  --unfinished_;
+  if (index == 0) {
+    constexpr std::string_view kNames[] = {"stop",       "stop_sequence",  "length",
+                                           "tool_calls", "content_filter", "end_of_stream"};
+    report_.finish_reason = kNames[static_cast<size_t>(end.reason)];
+    report_.ended = end.reason == AnswerFinish::kLength         ? FinishReason::kLength
+                    : end.reason == AnswerFinish::kStopSequence ? FinishReason::kStopSequence
+                                                                : FinishReason::kStop;
+  }
+  encoder_->Add(index, piece, out);
+  encoder_->Finish(index, end, CurrentUsage(), out);
+}
+
+void GenerationSession::CollectReport(const Generation& generation) {
+  report_.replayed_tokens += generation.replayed_tokens;
+  report_.preemptions += generation.preemptions;
+  report_.drafts.steps += generation.drafts.steps;
+  report_.drafts.drafted += generation.drafts.drafted;
+  report_.drafts.verified += generation.drafts.verified;
+  report_.drafts.accepted += generation.drafts.accepted;
+  if (report_.queue_ms == 0) report_.queue_ms = generation.queue_ms;
+}
+
+void GenerationSession::Fail(const ApiError& error, std::string* out) {
+  if (failed_) return;
+  failed_ = true;
+  error_ = error;
+  report_.ended = FinishReason::kError;
+  encoder_->Fail(error, out);
+  for (Source& source : sources_) source.stream.reset();
+}
+
+int64_t GenerationSession::TakeNewTokens() {
+  const int64_t now = CurrentUsage().completion_tokens;
+  return now - std::exchange(told_tokens_, now);
+}
+
+GenerationReport GenerationSession::Report() const {
+  GenerationReport report = report_;
+  report.usage = CurrentUsage();
+  report.choices = std::ssize(choices_);
+  return report;
+}
+
+}  // namespace deepinfer
