@@ -205,8 +205,8 @@ class ResponsesEncoder final : public AnswerEncoder {
       item.tool_namespace = tool->tool_namespace;
       if (tool->custom) item.kind = ItemKind::kCustomCall;
     }
-    OpenItem(std::move(item), out);
     logprobs_.clear();  // those of the call's markup belong to no text
+    OpenItem(std::move(item), out);
   }
 
   void AddText(std::string_view text, std::string* out) {
