@@ -76,7 +76,7 @@ ClientResponse HttpClient::Receive(bool head) {
     response.complete = true;
     return response;
   }
-  if (response.headers["transfer-encoding"] == "chunked") {
+  if (response.headers.contains("transfer-encoding")) {
     for (;;) {
       if (!ReceiveUntil("\r\n")) return response;
       const size_t line = received_.find("\r\n");
