@@ -22,6 +22,7 @@ export class AnswerView implements TurnView {
   private readonly error: HTMLElement;
   private readonly branches: BranchView;
   private readonly actions: HTMLElement;
+  private readonly copyButton: HTMLButtonElement;
   private readonly againButton: HTMLButtonElement;
   private readonly retryButton: HTMLButtonElement;
   private readonly stats = h("span", { class: "stats" });
@@ -42,7 +43,8 @@ export class AnswerView implements TurnView {
     this.error = h("div", { class: "error", role: "alert" }, this.errorText, this.retryButton);
     this.branches = new BranchView((step) => actions.switchBranch(turn, step));
     this.againButton = iconButton("again", "Answer again", again);
-    this.actions = h("span", { class: "actions" }, copyButton("Copy answer", () => turn.content), this.againButton);
+    this.copyButton = copyButton("Copy answer", () => turn.content);
+    this.actions = h("span", { class: "actions" }, this.copyButton, this.againButton);
     this.element = h(
       "article",
       { class: "turn answer", "aria-label": "Answer" },
@@ -69,6 +71,8 @@ export class AnswerView implements TurnView {
     this.errorText.textContent = info?.error ?? "";
     this.branches.set(state.place.index, state.place.count, state.locked);
     this.actions.hidden = running;
+    this.copyButton.hidden = this.turn.content === "";
+    this.againButton.hidden = !this.error.hidden; // "Try again" says it
     this.againButton.disabled = state.locked;
     this.retryButton.disabled = state.locked;
     this.showStats(running ? [liveStat(state)] : statsOf(info));
@@ -125,7 +129,7 @@ function liveStat(state: TurnState): [string, string] {
   const elapsed = duration(state.answer?.elapsed() ?? 0);
   return info?.firstTokenMs === undefined
     ? [`waiting for the first token, ${elapsed}`, "time since the request was sent"]
-    : [elapsed, "time since the request was sent"];
+    : [`answering, ${elapsed}`, "time since the request was sent"];
 }
 
 /** The figures of a complete answer, each with its explanation. */

@@ -25,6 +25,7 @@ const EXAMPLE_TOOL = [
 
 export class SettingsView {
   readonly element: HTMLDialogElement;
+  private readonly heading = h("h2", { tabindex: "-1" }, "Settings");
   private readonly system = h("textarea", { rows: "4", id: "system", placeholder: "You are …" });
   private readonly tools = h("textarea", { rows: "5", id: "tools", class: "mono", spellcheck: "false", placeholder: "[]" });
   private readonly thinking = select<Thinking>("thinking", THINKING_CHOICES);
@@ -58,7 +59,7 @@ export class SettingsView {
       h(
         "form",
         { onsubmit },
-        h("header", {}, h("h2", {}, "Settings"), iconButton("close", "Close settings", () => this.element.close())),
+        h("header", {}, this.heading, iconButton("close", "Close settings", () => this.element.close())),
         h(
           "div",
           { class: "drawer-body" },
@@ -90,6 +91,7 @@ export class SettingsView {
     for (const [name, input] of this.numbers) input.value = settings[name] === null ? "" : String(settings[name]);
     this.problem.textContent = "";
     this.element.showModal();
+    this.heading.focus(); // not a field: on a phone the keyboard would hide the rest
   }
 
   private save(): void {
