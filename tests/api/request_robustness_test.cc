@@ -143,6 +143,121 @@ TEST(RequestRobustness, WrongProtocol) {
   }
 }
 
+// The fields that no recorded request has, each with every kind of value.
+TEST(RequestRobustness, WrongTypesInFurtherFields) {
+  const char* fields[] = {"logprobs",       "top_logprobs",  "n",           "best_of",
+                          "seed",           "top_k",         "min_p",       "repetition_penalty",
+                          "logit_bias",     "bad_words",     "min_tokens",  "stop_token_ids",
+                          "ignore_eos",     "user",          "user_id",     "cache_salt",
+                          "priority",       "replay",        "metadata",    "chat_template_kwargs",
+                          "guided_json",    "include",       "truncation",  "previous_response_id",
+                          "store",          "conversation",  "background",  "max_tool_calls",
+                          "output_format",  "output_config", "tool_choice", "parallel_tool_calls",
+                          "stream_options", "stop",          "echo",        "prompt"};
+  const std::string deep = std::string(127, '[') + std::string(127, ']');
+  const std::string values[] = {"null",
+                                "true",
+                                "0",
+                                "-1",
+                                "1.5",
+                                "1e999",
+                                "18446744073709551616",
+                                "\"\"",
+                                "\"x\"",
+                                "[]",
+                                "[0]",
+                                "[\"\"]",
+                                "[[0]]",
+                                "[null]",
+                                "[{}]",
+                                "{}",
+                                "{\"\":0}",
+                                deep,
+                                "{\"type\":\"regex\"}",
+                                "{\"1\":1e300}",
+                                std::string(400, '9')};
+  const std::pair<const char*, std::string> requests[] = {
+      {"chat_completions", R"({"model":"m","messages":[{"role":"user","content":"json"}],)"},
+      {"messages", R"({"model":"m","messages":[{"role":"user","content":"json"}],)"},
+      {"responses", R"({"model":"m","input":"json",)"},
+      {"completions", R"({"model":"m","prompt":"p",)"}};
+  size_t refused = 0;
+  for (const auto& [protocol, head] : requests) {
+    for (const char* field : fields) {
+      for (const std::string& value : values) {
+        std::string body = head;
+        body.append("\"").append(field).append("\":").append(value).append("}");
+        refused += ExpectAnswer(protocol, body) ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(refused, 500u);
+}
+
+// What is no JSON is refused wherever it stands, also where unknown fields are ignored.
+TEST(RequestRobustness, NoJson) {
+  const std::string values[] = {"NaN",
+                                "Infinity",
+                                "-Infinity",
+                                "nul",
+                                "01",
+                                "+1",
+                                ".5",
+                                "1.",
+                                "1e",
+                                "'x'",
+                                "\"\x01\"",
+                                "[1,]",
+                                "{,}",
+                                "{\"a\":1,}",
+                                "[1 2]",
+                                "\"\\ud800\"",
+                                "\"\xff\"",
+                                "\"\xc0\xaf\"",
+                                "\"\xed\xa0\x80\"",
+                                "\"\\x41\"",
+                                "\"open",
+                                "[",
+                                "{\"a\"",
+                                "/**/1",
+                                std::string(129, '[') + std::string(129, ']'),
+                                std::string(1000000, '[')};
+  for (const char* protocol : kProtocols) {
+    for (const std::string& value : values) {
+      for (const char* field : {"unknown", "model", "temperature"}) {
+        std::string body = R"({"model":"m","prompt":"p","input":"q","messages":[{"role":"user","content":"q"}],")";
+        body.append(field).append("\":").append(value).append("}");
+        EXPECT_FALSE(ExpectAnswer(protocol, body)) << field << " " << value.substr(0, 20);
+      }
+    }
+    for (const char* body : {"", " ", "\xef\xbb\xbf{}", "[]", "5", "null", "\"x\"", "{} {}", "{}x", "\0"}) {
+      EXPECT_FALSE(ExpectAnswer(protocol, body)) << body;
+    }
+  }
+}
+
+// Ten megabytes of text in any place are read or refused with a short message.
+TEST(RequestRobustness, LongTexts) {
+  const std::string text(10'000'000, 'x');
+  const std::pair<const char*, std::string> requests[] = {
+      {"chat_completions", R"({"model":"#","messages":[{"role":"user","content":"#"}],"stop":"#","user":"#"})"},
+      {"chat_completions", R"({"model":"m","messages":[{"role":"#","content":"q"}]})"},
+      {"chat_completions", R"({"model":"m","messages":[{"role":"user","content":"q"}],"#":1})"},
+      {"messages", R"({"model":"m","system":"#","messages":[{"role":"user","content":[{"type":"#"}]}]})"},
+      {"messages", R"({"model":"m","system":"#","messages":[{"role":"user","content":"#"}]})"},
+      {"responses", R"({"model":"m","input":"#","instructions":"#"})"},
+      {"responses", R"({"model":"m","input":[{"type":"#"}],"metadata":{"#":"#"}})"},
+      {"completions", R"({"model":"m","prompt":"#","suffix":"#"})"},
+      {"completions", R"({"model":"m","prompt":"p","logit_bias":{"#":1}})"}};
+  size_t accepted = 0;
+  for (const auto& [protocol, form] : requests) {
+    std::string body;
+    for (const char c : form) c == '#' ? body.append(text) : body.append(1, c);
+    accepted += ExpectAnswer(protocol, body) ? 1 : 0;
+  }
+  EXPECT_EQ(accepted, 4u);
+}
+
 // Large requests of every shape are read in linear time; each of these would take minutes if any step were quadratic.
 TEST(RequestRobustness, LargeRequests) {
   const auto repeat = [](const std::string& item, int count) {

@@ -296,6 +296,50 @@ TEST(PromptRenderer, OutputStart) {
   EXPECT_EQ(RenderCompletion("x").start, OutputStart::kContent);
 }
 
+// While thinking the prompt ends as any other: the call is opened behind the </think> that the model writes.
+TEST(PromptRenderer, RequiredCallAfterReasoning) {
+  Conversation conversation;
+  conversation.messages = {Make(Role::kUser, "q")};
+  conversation.tools = {MakeTool("f")};
+  const std::string free = Text(conversation);
+  conversation.tool_choice = ToolChoice::kRequired;
+  Result<Prompt> prompt = RenderPrompt(conversation);
+  ASSERT_TRUE(prompt.ok());
+  EXPECT_EQ(prompt->Text(), free);
+  EXPECT_EQ(prompt->start, OutputStart::kThinkLead);
+  EXPECT_TRUE(prompt->call_after_reasoning);
+
+  Message prefix = MakeAssistant("");
+  prefix.prefix = true;
+  prefix.reasoning = "hm";
+  conversation.messages.push_back(prefix);
+  EXPECT_TRUE(RenderPrompt(conversation)->call_after_reasoning);
+  EXPECT_EQ(RenderPrompt(conversation)->start, OutputStart::kThink);
+  conversation.messages.back().content = {{"So", std::nullopt}};  // the reasoning has ended in the prompt
+  prompt = RenderPrompt(conversation);
+  EXPECT_FALSE(prompt->call_after_reasoning);
+  EXPECT_EQ(prompt->start, OutputStart::kCalls);
+  EXPECT_TRUE(prompt->Text().ends_with("<think>hm</think>So" + ForcedCallSegments().Text()));
+  conversation.messages.pop_back();
+  conversation.thinking = false;
+  prompt = RenderPrompt(conversation);
+  EXPECT_FALSE(prompt->call_after_reasoning);
+  EXPECT_TRUE(prompt->Text().ends_with("</think>" + ForcedCallSegments().Text()));
+}
+
+TEST(PromptRenderer, ForcedCallSegments) {
+  const std::vector<PromptSegment> opening = {{false, "\n\n<"}, {true, "｜DSML｜"}, {false, " calls>\n"}};
+  EXPECT_EQ(ForcedCallSegments().segments, opening);
+  EXPECT_EQ(ForcedCallSegments().start, OutputStart::kCalls);
+  // A name stays text whatever it spells.
+  EXPECT_EQ(ForcedCallSegments("｜DSML｜").segments,
+            (std::vector<PromptSegment>{{false, "\n\n<"},
+                                        {true, "｜DSML｜"},
+                                        {false, " calls>\n<"},
+                                        {true, "｜DSML｜"},
+                                        {false, " invoke name=\"｜DSML｜\">\n"}}));
+}
+
 TEST(PromptRenderer, RefusesWhatCannotBeRendered) {
   Conversation conversation;
   EXPECT_EQ(Text(conversation), "error: messages: expected at least one message, found none");
