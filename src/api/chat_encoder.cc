@@ -36,7 +36,7 @@ class ChatEncoder final : public AnswerEncoder {
       BeginChunk(choice, out);
       *out += R"({"role":"assistant",)";
       *out += head_.thinking ? R"("content":null,"reasoning_content":""})" : R"("content":""})";
-      EndChunk("", "", out);
+      EndChunk("", "", "", out);
     }
   }
 
@@ -64,8 +64,7 @@ class ChatEncoder final : public AnswerEncoder {
     *out += head_.thinking ? R"({"content":"","reasoning_content":null})" : R"({"content":""})";
     std::string usage_json;
     if (unfinished_ == 0 && !head_.usage_in_own_chunk) AppendCompletionUsage(usage, head_.thinking, &usage_json);
-    const std::string logprobs = TakeLogprobs(&of.content_logprobs, &of.reasoning_logprobs);
-    EndChunk(logprobs, of.finish_reason, out, usage_json);
+    EndChunk(of.content_logprobs, of.reasoning_logprobs, of.finish_reason, out, usage_json);
   }
 
   void End(const Usage& usage, std::string* out) override {
@@ -114,10 +113,11 @@ class ChatEncoder final : public AnswerEncoder {
     JsonWriter(out).Integer(static_cast<int64_t>(choice)).Raw(R"(,"delta":)");
   }
 
-  void EndChunk(std::string_view logprobs, std::string_view finish_reason, std::string* out,
-                std::string_view usage = "") const {
+  void EndChunk(std::string_view content_logprobs, std::string_view reasoning_logprobs, std::string_view finish_reason,
+                std::string* out, std::string_view usage = "") const {
     JsonWriter json(out);
-    json.Raw(R"(,"logprobs":)").Raw(logprobs.empty() ? "null" : logprobs);
+    const bool none = content_logprobs.empty() && reasoning_logprobs.empty();
+    json.Raw(R"(,"logprobs":)").Raw(none ? "null" : LogprobsObject(content_logprobs, reasoning_logprobs));
     json.Raw(R"(,"finish_reason":)").TextOrNull(finish_reason).Raw("}]");
     if (!usage.empty() || head_.include_usage) json.Raw(R"(,"usage":)").Raw(usage.empty() ? "null" : usage);
     json.Raw("}\n\n");
@@ -130,16 +130,6 @@ class ChatEncoder final : public AnswerEncoder {
     json.Raw(R"({"content":[)").Raw(content).Raw(R"(],"refusal":null)");
     if (!reasoning.empty()) json.Raw(R"(,"reasoning_content":[)").Raw(reasoning).Raw("]");
     json.Raw("}");
-    return object;
-  }
-
-  // The tokens that wait, as the object; empty when none does.
-  static std::string TakeLogprobs(std::string* content, std::string* reasoning) {
-    const bool none = (content == nullptr || content->empty()) && (reasoning == nullptr || reasoning->empty());
-    if (none) return "";
-    std::string object = LogprobsObject(content != nullptr ? *content : "", reasoning != nullptr ? *reasoning : "");
-    if (content != nullptr) content->clear();
-    if (reasoning != nullptr) reasoning->clear();
     return object;
   }
 
@@ -163,10 +153,14 @@ class ChatEncoder final : public AnswerEncoder {
         json.Raw(R"({"tool_calls":[{"index":)").Integer(call);
         json.Raw(R"(,"function":{"arguments":)").Text(text).Raw("}}]}");
     }
-    Choice& of = choices_[choice];
-    EndChunk(kind == OutputEvent::Kind::kReasoning ? TakeLogprobs(nullptr, &of.reasoning_logprobs)
-                                                   : TakeLogprobs(&of.content_logprobs, nullptr),
-             "", out);
+    std::string content_logprobs;
+    std::string reasoning_logprobs;
+    if (kind == OutputEvent::Kind::kReasoning) {
+      reasoning_logprobs.swap(choices_[choice].reasoning_logprobs);
+    } else {
+      content_logprobs.swap(choices_[choice].content_logprobs);
+    }
+    EndChunk(content_logprobs, reasoning_logprobs, "", out);
   }
 
   static void Keep(OutputEvent::Kind kind, std::string_view text, Choice* of) {
