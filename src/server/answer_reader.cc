@@ -1,5 +1,7 @@
 #include "server/answer_reader.h"
 
+#include <utility>
+
 namespace deepinfer {
 
 AnswerReader::AnswerReader(const ServedModel& model, const AnswerReaderOptions& options)
@@ -25,7 +27,13 @@ void AnswerReader::FeedText(const std::string& text, AnswerPiece* piece) {
   if (!text.empty()) parser_->Feed(text, &piece->events);
 }
 
+void AnswerReader::Open(std::span<const int32_t> ids) {
+  (void)Add(ids, {}, &opening_);
+  completion_tokens_ = reasoning_tokens_ = 0;
+}
+
 bool AnswerReader::Add(std::span<const int32_t> ids, std::span<const PositionLogprobs> logprobs, AnswerPiece* piece) {
+  if (piece != &opening_ && !opening_.events.empty()) piece->events = std::exchange(opening_, {}).events;
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t id = ids[i];
     if (id == model_.end_of_sentence && !options_.count_end_token) continue;

@@ -36,6 +36,10 @@ class AnswerReader {
   /// could change the answer.
   bool Add(std::span<const int32_t> ids, std::span<const PositionLogprobs> logprobs, AnswerPiece* piece);
 
+  /// Takes the beginning of the answer that stands in the prompt: its events come with the next piece, its tokens do
+  /// not count.
+  void Open(std::span<const int32_t> ids);
+
   /// Text of a plain answer, where stop texts were cut off by the engine.
   void AddText(const std::string& text, AnswerPiece* piece);
 
@@ -55,6 +59,7 @@ class AnswerReader {
   AnswerReaderOptions options_;
   std::optional<OutputParser> parser_;
   Utf8Stream characters_;
+  AnswerPiece opening_;  // what Open has read, until it is told
   int64_t completion_tokens_ = 0;
   int64_t reasoning_tokens_ = 0;
 };

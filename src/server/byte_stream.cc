@@ -5,6 +5,7 @@
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -85,13 +86,23 @@ class PlainStream final : public ByteStream {
 
 class TlsStream final : public ByteStream {
  public:
-  TlsStream(tcp::socket socket, asio::ssl::context* context)
-      : peer_(PeerName(socket)), stream_(std::move(socket), *context) {}
+  using Side = asio::ssl::stream_base::handshake_type;
+
+  TlsStream(tcp::socket socket, asio::ssl::context* context, Side side)
+      : peer_(PeerName(socket)), stream_(std::move(socket), *context), side_(side) {}
+
+  void ExpectServer(const std::string& host) {
+    error_code ignored;
+    stream_.set_verify_callback(asio::ssl::host_name_verification(host), ignored);
+    // Server Name Indication has names only.
+    asio::ip::make_address(host, ignored);
+    if (ignored) SSL_set_tlsext_host_name(stream_.native_handle(), host.c_str());
+  }
 
   asio::any_io_executor executor() override { return stream_.get_executor(); }
 
   asio::awaitable<error_code> Open() override {
-    const auto [error] = co_await stream_.async_handshake(asio::ssl::stream_base::server, kAwait);
+    const auto [error] = co_await stream_.async_handshake(side_, kAwait);
     co_return error;
   }
 
@@ -120,6 +131,7 @@ class TlsStream final : public ByteStream {
  private:
   std::string peer_;
   asio::ssl::stream<tcp::socket> stream_;
+  const Side side_;
   std::array<char, 4096> buffer_;
 };
 
@@ -140,7 +152,16 @@ std::unique_ptr<ByteStream> MakeUnixStream(asio::local::stream_protocol::socket 
 std::unique_ptr<ByteStream> MakeTlsStream(tcp::socket socket, asio::ssl::context* context) {
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  return std::make_unique<TlsStream>(std::move(socket), context);
+  return std::make_unique<TlsStream>(std::move(socket), context, asio::ssl::stream_base::server);
+}
+
+std::unique_ptr<ByteStream> MakeTlsClientStream(tcp::socket socket, asio::ssl::context* context,
+                                                const std::string& host) {
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  auto stream = std::make_unique<TlsStream>(std::move(socket), context, asio::ssl::stream_base::client);
+  stream->ExpectServer(host);
+  return stream;
 }
 
 }  // namespace deepinfer

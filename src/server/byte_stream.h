@@ -1,4 +1,4 @@
-// ByteStream: one accepted connection, whatever carries it: TCP, TLS or a unix socket.
+// ByteStream: one connection, whatever carries it: TCP, TLS or a unix socket.
 //
 // Thread-safety: the strand of executor() only. Ownership: owns the socket. Errors: error codes; end of stream is one.
 #ifndef DEEPINFER_SERVER_BYTE_STREAM_H_
@@ -39,6 +39,9 @@ class ByteStream {
 std::unique_ptr<ByteStream> MakeTcpStream(boost::asio::ip::tcp::socket socket);
 std::unique_ptr<ByteStream> MakeUnixStream(boost::asio::local::stream_protocol::socket socket);
 std::unique_ptr<ByteStream> MakeTlsStream(boost::asio::ip::tcp::socket socket, boost::asio::ssl::context* context);
+/// The client's side. `host` is what the server's certificate must name, when `context` verifies, and what it is told.
+std::unique_ptr<ByteStream> MakeTlsClientStream(boost::asio::ip::tcp::socket socket, boost::asio::ssl::context* context,
+                                                const std::string& host);
 
 }  // namespace deepinfer
 

@@ -87,6 +87,23 @@ Status CheckNoImages(const Prompt& prompt) {
   return Status::Unsupported("messages: this build takes no images; send text only");
 }
 
+// The tool that a required call must name; empty: none is required, or there are several.
+std::string ForcedToolName(const Conversation& conversation) {
+  if (conversation.tool_choice != ToolChoice::kRequired) return "";
+  if (!conversation.named_tool.empty()) return conversation.named_tool;
+  return conversation.tools.size() == 1 ? conversation.tools.front().name : "";
+}
+
+// The same conversation with the tool in question alone, and nothing forced.
+Conversation WithFreeChoice(const Conversation& conversation) {
+  Conversation free = conversation;
+  const std::string name = ForcedToolName(conversation);
+  std::erase_if(free.tools, [&](const Tool& tool) { return tool.name != name; });
+  free.tool_choice = ToolChoice::kAuto;
+  free.named_tool.clear();
+  return free;
+}
+
 }  // namespace
 
 Result<std::vector<int32_t>> PromptOf(const ServedModel& model, const Conversation& conversation) {
@@ -99,9 +116,19 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   const Conversation& conversation = request.conversation;
   const RequestSettings& settings = request.settings;
   DEEPINFER_RETURN_IF_ERROR(CheckModelName(model, settings.model));
-  DEEPINFER_ASSIGN_OR_RETURN(const Prompt prompt, RenderPrompt(conversation));
+  // A call that must be made begins with a name that is known, when only one tool is in question.
+  const std::string forced_name = ForcedToolName(conversation);
+  std::vector<int32_t> opening;
+  Prompt prompt;
+  if (forced_name.empty() || conversation.thinking) {
+    DEEPINFER_ASSIGN_OR_RETURN(prompt, RenderPrompt(conversation));
+  } else {
+    DEEPINFER_ASSIGN_OR_RETURN(prompt, RenderPrompt(WithFreeChoice(conversation)));
+    DEEPINFER_ASSIGN_OR_RETURN(opening, PromptIds(ForcedCallSegments(forced_name), *model.tokenizer));
+  }
   DEEPINFER_RETURN_IF_ERROR(CheckNoImages(prompt));
   DEEPINFER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, PromptIds(prompt, *model.tokenizer));
+  ids.insert(ids.end(), opening.begin(), opening.end());
   DEEPINFER_ASSIGN_OR_RETURN(
       const int64_t max_tokens,
       LimitOf(model, settings, std::ssize(ids), conversation.thinking ? kDefaultMaxTokensThinking : kDefaultMaxTokens,
@@ -113,6 +140,7 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   plan.head.thinking = conversation.thinking;
   plan.head.tools = conversation.tools;
   plan.max_completion_tokens = max_tokens;
+  plan.opening = std::move(opening);
   plan.requests.push_back(RequestOf(settings, std::move(ids), max_tokens));
 
   OutputParserOptions parser;
@@ -132,8 +160,7 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   plan.reader.count_end_token = settings.ignore_eos;
 
   if (prompt.call_after_reasoning) {
-    DEEPINFER_ASSIGN_OR_RETURN(plan.forced_call,
-                               PromptIds(ForcedCallSegments(conversation.named_tool), *model.tokenizer));
+    DEEPINFER_ASSIGN_OR_RETURN(plan.forced_call, PromptIds(ForcedCallSegments(forced_name), *model.tokenizer));
     // The engine stops where the reasoning ends; what the model would say next is not asked for.
     plan.requests.front().sampling.stop_token_ids.push_back(model.end_think);
   }

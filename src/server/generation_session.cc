@@ -16,6 +16,7 @@ Result<std::unique_ptr<GenerationSession>> GenerationSession::Start(const Served
     for (int k = 0; k < requests[i].sampling.n; ++k) {
       ChoiceState choice;
       choice.reader = std::make_unique<AnswerReader>(model, session->plan_.reader);
+      choice.reader->Open(session->plan_.opening);
       choice.request = i;
       choice.seed = SamplingParams::SeedOfChoice(requests[i].sampling.seed, k);
       choice.thinking_first = !session->plan_.forced_call.empty();
@@ -110,14 +111,9 @@ void GenerationSession::Read(Source& source, const GenerationDelta& delta, std::
   const int64_t index = source.choices[static_cast<size_t>(delta.index)];
   ChoiceState& choice = choices_[static_cast<size_t>(index)];
   if (choice.finished) return;
-  if (delta.finished && delta.finish_reason == FinishReason::kError) {
-    return Fail(ErrorOfStatus(delta.status), out);
-  }
-  if (delta.finished && delta.finish_reason == FinishReason::kCancelled) {
-    return Fail(ApiError::Overloaded("the request was cancelled by the server", 1), out);
-  }
   source.cached_tokens = delta.cached_tokens;
-  Begin(out);
+  // An error without a single token can still be the status of the response.
+  if (!delta.ids.empty() || !delta.finished || delta.finish_reason != FinishReason::kError) Begin(out);
   AnswerPiece piece;
   const bool wants_more = choice.reader->Add(delta.ids, delta.logprobs, &piece);
   choice.reader->AddText(delta.content, &piece);
@@ -126,22 +122,32 @@ void GenerationSession::Read(Source& source, const GenerationDelta& delta, std::
     if (source.stream != nullptr) source.stream->CancelChoice(delta.index);
     return FinishChoice(index, choice.reader->Finish(FinishReason::kStop, "", &piece), piece, out);
   }
-  if (!delta.finished) {
+  const bool failed = delta.finished &&
+                      (delta.finish_reason == FinishReason::kError || delta.finish_reason == FinishReason::kCancelled);
+  if (!delta.finished || failed) {
     if (!piece.events.empty() || !piece.content_logprobs.empty() || !piece.reasoning_logprobs.empty()) {
       encoder_->Add(index, piece, out);
+    }
+    if (failed) {
+      Fail(delta.finish_reason == FinishReason::kError
+               ? ErrorOfStatus(delta.status)
+               : ApiError::Overloaded("the request was cancelled by the server", 1),
+           out);
     }
     return;
   }
   const bool cut = delta.finish_reason == FinishReason::kLength;
   if (choice.thinking_first && !cut && choice.reader->calls() == 0) {
     encoder_->Add(index, piece, out);
-    if (const Status status = ForceCall(index, out); !status.ok()) Fail(ErrorOfStatus(status), out);
+    const Result<bool> goes_on = ForceCall(index, out);
+    if (!goes_on.ok()) return Fail(ErrorOfStatus(goes_on.status()), out);
+    if (!*goes_on) FinishChoice(index, {AnswerFinish::kLength, ""}, {}, out);
     return;
   }
   FinishChoice(index, choice.reader->Finish(delta.finish_reason, delta.stop_sequence, &piece), piece, out);
 }
 
-Status GenerationSession::ForceCall(int64_t index, std::string* out) {
+Result<bool> GenerationSession::ForceCall(int64_t index, std::string* out) {
   ChoiceState& choice = choices_[static_cast<size_t>(index)];
   const GenerationRequest& first = plan_.requests[choice.request];
   GenerationRequest request = first;
@@ -165,8 +171,10 @@ Status GenerationSession::ForceCall(int64_t index, std::string* out) {
   choice.reader->Add(plan_.forced_call, {}, &piece);
   encoder_->Add(index, piece, out);
   const int64_t used = choice.tokens_before + choice.reader->completion_tokens();
-  request.sampling.max_tokens = std::max<int64_t>(1, plan_.max_completion_tokens - used);
-  return Submit(std::move(request), {index});
+  request.sampling.max_tokens = plan_.max_completion_tokens - used;
+  if (request.sampling.max_tokens < 1) return false;
+  DEEPINFER_RETURN_IF_ERROR(Submit(std::move(request), {index}));
+  return true;
 }
 
 void GenerationSession::FinishChoice(int64_t index, const AnswerEnd& end, const AnswerPiece& piece, std::string* out) {

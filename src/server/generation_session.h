@@ -26,6 +26,8 @@ struct GenerationPlan {
   AnswerReaderOptions reader;
   /// The prompts are repeated with their log probabilities, so nothing can be told before those are known.
   bool echo_logprobs = false;
+  /// The prompt ends with these ids, which are the beginning of the answer: the opening of a call that must be made.
+  std::vector<int32_t> opening;
   /// The answer must be a call, but the model thinks first: these ids follow its reasoning, then it goes on.
   std::vector<int32_t> forced_call;
   int64_t max_completion_tokens = 0;  ///< of each choice, over both parts
@@ -88,7 +90,8 @@ class GenerationSession {
   GenerationSession(const ServedModel& model, GenerationPlan plan, std::function<void()> on_news);
   Status Submit(GenerationRequest request, std::vector<int64_t> choices);
   void Read(Source& source, const GenerationDelta& delta, std::string* out);
-  Status ForceCall(int64_t index, std::string* out);
+  /// False: the reasoning has left no token for a call.
+  Result<bool> ForceCall(int64_t index, std::string* out);
   void FinishChoice(int64_t index, const AnswerEnd& end, const AnswerPiece& piece, std::string* out);
   void Begin(std::string* out);
   void ReplayHeld(std::string* out);

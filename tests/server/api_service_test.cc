@@ -113,7 +113,12 @@ TEST(ApiService, TextThatLooksLikeMarkupStaysText) {
 }
 
 TEST(ApiService, StopsAtAStopTextAndCancelsTheRest) {
-  TestServer server(Says("one two three four five six seven eight"));
+  // Longer than what the engine says before the server has read the stop text.
+  std::string text = "one two three";
+  for (int i = 0; i < 3000; ++i) text += " and more";
+  TestServerOptions options;
+  options.max_model_len = 1 << 20;
+  TestServer server(Says(text), options);
   const json body = Post(server.port(), "/v1/chat/completions", Chat("x", {{"stop", {" three"}}, {"n", 2}})).json();
   ASSERT_EQ(body["choices"].size(), 2u);
   for (const json& choice : body["choices"]) {
@@ -121,8 +126,7 @@ TEST(ApiService, StopsAtAStopTextAndCancelsTheRest) {
     EXPECT_EQ(choice["finish_reason"], "stop");
   }
   server.engine.WaitIdle();
-  EXPECT_LT(server.engine.statistics().generated_tokens,
-            2 * std::ssize(server.engine.IdsOf("one two three four five six seven eight")));
+  EXPECT_EQ(server.engine.cancelled(), 2);
 }
 
 constexpr const char* kCall =
@@ -166,6 +170,17 @@ TEST(ApiService, ARequiredCallFollowsTheReasoning) {
   ASSERT_EQ(requests.size(), 3u);
   EXPECT_EQ(requests[0].sampling.n, 2);
   EXPECT_EQ(requests[1].sampling.seed + requests[2].sampling.seed, 7 + SamplingParams::SeedOfChoice(7, 1));
+}
+
+TEST(ApiService, ARequiredCallWithoutThinkingBeginsInThePrompt) {
+  const std::string call = kCall;
+  TestServer server(Says(call.substr(call.find("<｜DSML｜ parameter"))));
+  const json request = Chat("weather?", {{"tools", WeatherTool()}, {"tool_choice", "required"}});
+  const json body = Post(server.port(), "/v1/chat/completions", request).json();
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls") << body;
+  EXPECT_EQ(body["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "get_weather");
+  const std::string prompt = NanoTokenizer().Decode(server.engine.requests()[0].prompt, false);
+  EXPECT_TRUE(prompt.ends_with("</think>\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"get_weather\">\n")) << prompt;
 }
 
 TEST(ApiService, RefusesBeforeTheFirstHeader) {
