@@ -66,9 +66,7 @@ constexpr F8Tables kF8Tables;
 
 struct F8Words {
   static constexpr int64_t kChunkBytes = 128;
-  // One activation row: the hardware prefetcher does most of it, and more would only get in its way.
-  static constexpr int64_t kPrefetchOne = 512;
-  static constexpr int64_t kPrefetchMore = 2048;
+  static constexpr bool kWholeRows = false;
   __m512i high0, high1, low0, low1, first, second;
 
   DEEPINFER_INLINE F8Words() {
@@ -96,8 +94,7 @@ struct F8Words {
 
 struct F4Words {
   static constexpr int64_t kChunkBytes = 64;
-  static constexpr int64_t kPrefetchOne = 3072;
-  static constexpr int64_t kPrefetchMore = 3072;
+  static constexpr bool kWholeRows = true;
   __m512i table;
 
   DEEPINFER_INLINE F4Words() {
@@ -108,7 +105,8 @@ struct F4Words {
     table = _mm512_load_si512(kValues);
   }
   DEEPINFER_INLINE void Decode(const uint8_t* chunk, __m512i* w) const {
-    const __m512i nibbles = _mm512_loadu_si512(chunk);
+    __m512i nibbles = _mm512_loadu_si512(chunk);
+    asm("" : "+v"(nibbles));  // one load, not one in each of its uses
     // The permute reads the low five bits of each word; the fifth selects between two equal halves.
     w[0] = _mm512_permutexvar_epi16(nibbles, table);
     w[1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 4), table);
@@ -148,6 +146,7 @@ struct RowChunks {
   const uint8_t* data;
   const uint8_t* scales;
   int64_t full;
+  bool tailed;
   uint8_t tail_scales[4];
 
   DEEPINFER_INLINE void Init(const WeightMatrix& weight, int64_t row) {
@@ -157,7 +156,8 @@ struct RowChunks {
     scales = weight.scale + (weight.format == WeightFormat::kF8Block32 ? row / 32 : row) * scale_bytes;
     full = weight.columns / kChunk;
     const int64_t rest = weight.columns % kChunk;
-    if (rest != 0) {
+    tailed = rest != 0;
+    if (tailed) {
       // Masked moves: a copy of variable size would cost more than the chunk's products.
       const uint8_t* from = data + full * Words::kChunkBytes;
       const int64_t bytes = rest * Words::kChunkBytes / kChunk;
@@ -174,33 +174,51 @@ struct RowChunks {
   DEEPINFER_INLINE const uint8_t* scale(int64_t c) const { return c < full ? scales + c * 4 : tail_scales; }
 };
 
-// Chunks first..last-1 of one weight row against R activation rows; `sums` [R][16] carries the lanes from one column
-// block to the next. One weight row at a time keeps the weights a single sequential stream; chunks are independent but
-// for one multiply-add, so there is parallelism enough. `ahead` is where to prefetch.
-template <class Words, int R, int kHint>
-DEEPINFER_INLINE void StreamPiece(const Words& words, const RowChunks<Words>& row, const uint16_t* x, int64_t x_stride,
-                                  int64_t first, int64_t last, const uint8_t* ahead, __m512* sum) {
-  const auto step = [&](int64_t chunk, const uint8_t* data, const uint8_t* scales) __attribute__((always_inline)) {
-    __m512i w[4];
-    words.Decode(data, w);
-    const __m512 scale = ScaleLanes(scales);
+// One chunk of a weight row against R activation rows; x is their columns of this chunk.
+template <class Words, int R>
+DEEPINFER_INLINE void StreamChunk(const Words& words, const uint8_t* data, const uint8_t* scales, const uint16_t* x,
+                                  int64_t x_stride, __m512* sum) {
+  __m512i w[4];
+  words.Decode(data, w);
+  const __m512 scale = ScaleLanes(scales);
+  DEEPINFER_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const uint16_t* xr = x + r * x_stride;
+    __m512 partial = Dot(_mm512_setzero_ps(), w[0], xr);
     DEEPINFER_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const uint16_t* xr = x + r * x_stride + chunk * kWordsPerChunk;
-      __m512 partial = Dot(_mm512_setzero_ps(), w[0], xr);
-      DEEPINFER_UNROLL
-      for (int n = 1; n < 4; ++n) partial = Dot(partial, w[n], xr + 32 * n);
-      sum[r] = _mm512_fmadd_ps(partial, scale, sum[r]);
-    }
-  };
-  const int64_t full = last < row.full ? last : row.full;
-  for (int64_t chunk = first; chunk < full; ++chunk) {
-    const uint8_t* data = row.data + chunk * Words::kChunkBytes;
-    for (int64_t line = 0; line < Words::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, kHint);
-    ahead += Words::kChunkBytes;
-    step(chunk, data, row.scales + chunk * 4);
+    for (int n = 1; n < 4; ++n) partial = Dot(partial, w[n], xr + 32 * n);
+    sum[r] = _mm512_fmadd_ps(partial, scale, sum[r]);
   }
-  if (full < last) step(row.full, row.tail, row.tail_scales);
+}
+
+// The whole chunks of a weight row from `first` on; fetches what lies `distance` further on.
+template <class Words, int R>
+DEEPINFER_INLINE void StreamChunks(const Words& words, const RowChunks<Words>& row, const uint16_t* x, int64_t x_stride,
+                                   int64_t first, int64_t distance, __m512* sum) {
+  const uint8_t* ahead = row.data + first * Words::kChunkBytes + distance;
+  for (int64_t chunk = first; chunk < row.full; ++chunk) {
+    for (int64_t line = 0; line < Words::kChunkBytes; line += 64) __builtin_prefetch(ahead + line);
+    ahead += Words::kChunkBytes;
+    StreamChunk<Words, R>(words, row.data + chunk * Words::kChunkBytes, row.scales + chunk * 4,
+                          x + chunk * kWordsPerChunk, x_stride, sum);
+  }
+}
+
+// kStreamBlock chunks at once: one burst of fetches, and no branch between the chunks, which keeps more of them in
+// flight than a loop does.
+template <class Words, int R>
+DEEPINFER_INLINE void StreamBlock(const Words& words, const RowChunks<Words>& row, const uint16_t* x, int64_t x_stride,
+                                  int64_t first, int64_t distance, __m512* sum) {
+  const uint8_t* data = row.data + first * Words::kChunkBytes;
+  const uint8_t* scales = row.scales + first * 4;
+  for (int64_t line = 0; line < kStreamBlock * Words::kChunkBytes; line += 64) {
+    __builtin_prefetch(data + distance + line);
+  }
+  DEEPINFER_UNROLL
+  for (int64_t i = 0; i < kStreamBlock; ++i) {
+    StreamChunk<Words, R>(words, data + i * Words::kChunkBytes, scales + i * 4, x + (first + i) * kWordsPerChunk,
+                          x_stride, sum);
+  }
 }
 
 template <int R>
@@ -217,45 +235,66 @@ DEEPINFER_INLINE void StoreOutputs(const __m512* sum, float* out, int64_t out_st
   for (; r < R; ++r) out[r * out_stride] = ReduceLanes(sum[r]);
 }
 
-// R activation rows against `outputs` <= kStreamGroup weight rows, in column blocks whose activations stay in the L1
-// cache. `sums` [kStreamGroup][R][16].
+// What is left of a weight row from chunk `first` on, and its outputs.
 template <class Words, int R>
-void StreamGroup(const Words& words, const LinearSlice& slice, const RowChunks<Words>* rows, int64_t first_row,
-                 int64_t output, int64_t outputs) {
-  const int64_t chunks = (slice.weight.columns + kChunk - 1) / kChunk;
-  const int64_t blocks = R == 1 ? 1 : StreamBlocks(chunks, R * kWordsPerChunk * 2);
-  const uint16_t* x = static_cast<const uint16_t*>(slice.x) + first_row * slice.x_stride;
-  float* out = slice.out + first_row * slice.out_stride + output;
-  if (blocks == 1) {
-    constexpr int64_t kDistance = R == 1 ? Words::kPrefetchOne : Words::kPrefetchMore;
-    for (int64_t c = 0; c < outputs; ++c) {
-      __m512 sum[R];
-      DEEPINFER_UNROLL
-      for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
-      StreamPiece<Words, R, 3>(words, rows[c], x, slice.x_stride, 0, chunks, rows[c].data + kDistance, sum);
-      StoreOutputs<R>(sum, out + c, slice.out_stride);
-    }
-    return;
+DEEPINFER_INLINE void StreamEnd(const Words& words, const RowChunks<Words>& row, const uint16_t* x, int64_t x_stride,
+                                int64_t first, int64_t distance, __m512* sum, float* out, int64_t out_stride) {
+  StreamChunks<Words, R>(words, row, x, x_stride, first, distance, sum);
+  if (row.tailed) {
+    StreamChunk<Words, R>(words, row.tail, row.tail_scales, x + row.full * kWordsPerChunk, x_stride, sum);
   }
-  const int64_t row_bytes = slice.weight.columns * Words::kChunkBytes / kChunk;
-  const uint8_t* ahead = rows[0].data + kStreamGroup * row_bytes;
+  StoreOutputs<R>(sum, out, out_stride);
+}
+
+// R activation rows against `outputs` <= kStreamGroup weight rows, one after the other.
+template <class Words, int R>
+void StreamRows(const Words& words, const LinearSlice& slice, const RowChunks<Words>* rows, const uint16_t* x,
+                int64_t distance, int64_t outputs, float* out) {
+  for (int64_t c = 0; c < outputs; ++c) {
+    __m512 sum[R];
+    DEEPINFER_UNROLL
+    for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
+    StreamEnd<Words, R>(words, rows[c], x, slice.x_stride, 0, distance, sum, out + c, slice.out_stride);
+  }
+}
+
+// The same in blocks of kStreamBlock chunks: the weight rows take turns, `accumulators` [kStreamGroup][R][16] keep
+// their sums, and each fetches its place in the next group.
+template <class Words, int R>
+void StreamTurns(const Words& words, const LinearSlice& slice, const RowChunks<Words>* rows, const uint16_t* x,
+                 int64_t distance, int64_t outputs, float* out) {
+  const int64_t blocks = rows[0].full / kStreamBlock;
   for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t first = chunks * block / blocks;
-    const int64_t last = chunks * (block + 1) / blocks;
     for (int64_t c = 0; c < outputs; ++c) {
       float* lanes = slice.accumulators + c * R * 16;
       __m512 sum[R];
       DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) sum[r] = block == 0 ? _mm512_setzero_ps() : _mm512_load_ps(lanes + r * 16);
-      StreamPiece<Words, R, 2>(words, rows[c], x, slice.x_stride, first, last, ahead, sum);
-      ahead += (last - first) * Words::kChunkBytes;
+      StreamBlock<Words, R>(words, rows[c], x, slice.x_stride, block * kStreamBlock, distance, sum);
       if (block + 1 < blocks) {
         DEEPINFER_UNROLL
         for (int r = 0; r < R; ++r) _mm512_store_ps(lanes + r * 16, sum[r]);
       } else {
-        StoreOutputs<R>(sum, out + c, slice.out_stride);
+        StreamEnd<Words, R>(words, rows[c], x, slice.x_stride, blocks * kStreamBlock, distance, sum, out + c,
+                            slice.out_stride);
       }
     }
+  }
+}
+
+template <class Words, int R>
+void StreamGroup(const Words& words, const LinearSlice& slice, const RowChunks<Words>* rows, int64_t first_row,
+                 int64_t output, int64_t outputs) {
+  const int64_t chunks = (slice.weight.columns + kChunk - 1) / kChunk;
+  const uint16_t* x = static_cast<const uint16_t*>(slice.x) + first_row * slice.x_stride;
+  float* out = slice.out + first_row * slice.out_stride + output;
+  const int64_t group_bytes = kStreamGroup * slice.weight.columns * Words::kChunkBytes / kChunk;
+  if (Words::kWholeRows && chunks * R * kWordsPerChunk * 2 <= kStreamCacheBytes) {
+    StreamRows<Words, R>(words, slice, rows, x, kStreamAhead, outputs, out);
+  } else if (rows[0].full < kStreamBlock) {
+    StreamRows<Words, R>(words, slice, rows, x, group_bytes, outputs, out);
+  } else {
+    StreamTurns<Words, R>(words, slice, rows, x, group_bytes, outputs, out);
   }
 }
 

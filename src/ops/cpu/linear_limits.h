@@ -32,6 +32,12 @@ inline constexpr int64_t kPrefetchBytes = 2048;
 inline constexpr int64_t kStreamGroup = 8;
 inline constexpr int64_t kStreamTile = 8;
 static_assert(kStreamGroup * kStreamTile * 16 <= kAccumulatorFloats);
+/// Chunks that the BF16 stream kernel takes of one weight row before the next of the group has its turn.
+inline constexpr int64_t kStreamBlock = 4;
+/// FP4 weights come one whole row after the other while the activations take no more than this, and are fetched this
+/// far ahead.
+inline constexpr int64_t kStreamCacheBytes = 12 * 1024;
+inline constexpr int64_t kStreamAhead = 3072;
 
 // The functions below are inlined wherever they stand: files compiled for more instructions than the rest of the
 // program must leave no copy of them behind.
