@@ -239,7 +239,7 @@ std::string Metrics::Render(const EngineStatistics& engine) const {
     WriteServer(&out);
     text += out.TakeText();
   };
-  write("deepinfer:", kOurs);
+  write("deepinfer_", kOurs);
   if (options_.vllm_names) write("vllm:", kVllm);
   return text;
 }

@@ -1,7 +1,7 @@
 // Metrics: all that /metrics says (docs/metrics.md), fed by the engine's statistics when it is scraped and by
 // observations of the requests.
 //
-// Names are vLLM's where it has one (spec serving.md section 11.3), under the prefix "deepinfer:" and, when asked for,
+// Names are vLLM's where it has one (spec serving.md section 11.3), under the prefix "deepinfer_" and, when asked for,
 // under "vllm:" too. Intervals come from one monotonic clock, the caller's.
 // Thread-safety: all members from any thread. Ownership: none. Cost: a token is one Histogram::Observe.
 #ifndef DEEPINFER_SERVER_METRICS_H_

@@ -46,7 +46,7 @@ TEST(MetricsDocuments, TheTablesListExactlyWhatIsExported) {
     ASSERT_GE(cells.size(), 4u) << line;
     const std::string name = cells[0].substr(1, cells[0].rfind('`') - 1),
                       type = cells[1].substr(1, cells[1].size() - 2);
-    EXPECT_TRUE(documented.emplace("deepinfer:" + name, type).second) << name << " is listed twice";
+    EXPECT_TRUE(documented.emplace("deepinfer_" + name, type).second) << name << " is listed twice";
     if (cells[2] == " `vllm:` ") documented.emplace("vllm:" + name, type);
   }
   const Exposition exported = FullPage();
@@ -73,7 +73,7 @@ TEST(MetricsDocuments, TheDashboardAsksForWhatIsExported) {
   std::set<std::string> asked;
   constexpr char kNameCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:";
   for (const std::string& text : expressions) {
-    for (size_t at = text.find("deepinfer:"); at != std::string::npos; at = text.find("deepinfer:", at + 1)) {
+    for (size_t at = text.find("deepinfer_"); at != std::string::npos; at = text.find("deepinfer_", at + 1)) {
       const std::string name = text.substr(at, text.find_first_not_of(kNameCharacters, at) - at);
       asked.insert(name);
       EXPECT_TRUE(exported.sample_names.contains(name)) << name << " in " << text;
