@@ -95,6 +95,7 @@ class ServeCommand : public Command {
                                      return service.Handle(connection, std::move(request));
                                    },
                                    &ApiService::ErrorPage));
+    service.CountConnections([server = server.get()] { return server->connections(); });
     metrics.SetHealthy(true);
     DEEPINFER_RETURN_IF_ERROR(Announce(*engine, *server));
 

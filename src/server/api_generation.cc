@@ -145,7 +145,9 @@ asio::awaitable<void> ApiService::Generate(ApiExchange& exchange) {
     co_await RespondError(exchange, *refused);
     co_return;
   }
+  if (exchange.stream) parts_.metrics->open_streams.Add(1);
   co_await Deliver(exchange, *session);
+  if (exchange.stream) parts_.metrics->open_streams.Add(-1);
   exchange.report = session->Report();
   const Usage& usage = exchange.report->usage;
   exchange.admission.Settle(usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens);

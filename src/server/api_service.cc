@@ -195,6 +195,7 @@ HttpResponse ApiService::Answer(const ApiExchange& exchange) {
       }
       return {.status = 200, .content_type = "application/json", .body = "{\"status\":\"ready\"}\n", .headers = {}};
     case Endpoint::kMetrics:
+      if (connections_) parts_.metrics->open_connections.Set(connections_());
       return {.status = 200,
               .content_type = std::string(ExpositionWriter::kContentType),
               .body = parts_.metrics->Render(parts_.model.engine->statistics()),

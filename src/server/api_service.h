@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "api/request.h"
@@ -55,6 +56,9 @@ class ApiService {
 
   /// Sends exactly one response.
   boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request);
+
+  /// Tells /metrics how many connections there are. Before the first request.
+  void CountConnections(std::function<int64_t()> connections) { connections_ = std::move(connections); }
 
   /// For requests that could not be read.
   static HttpResponse ErrorPage(int status, const std::string& reason);
@@ -102,6 +106,7 @@ class ApiService {
 
   ApiServiceOptions options_;
   ApiServiceParts parts_;
+  std::function<int64_t()> connections_;
   boost::asio::thread_pool workers_;
   std::atomic<bool> draining_{false};
   std::atomic<bool> aborting_{false};
