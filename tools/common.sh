@@ -50,6 +50,18 @@ install_packages() {
   for group in "$@"; do touch "build/.packages-$group"; done
 }
 
+# install_npm_packages: those of web/package-lock.json, which build and test the page, into web/node_modules.
+install_npm_packages() {
+  # npm writes this file last.
+  [ web/node_modules/.package-lock.json -nt web/package-lock.json ] && return 0
+  say "installing the npm packages of web/"
+  local log=build/.npm.log
+  (cd web && npm ci --ignore-scripts) >"$log" 2>&1 </dev/null || {
+    tail -n 5 "$log" >&2
+    die "npm could not install them (whole log: $log); run: cd web && npm ci"
+  }
+}
+
 # build PRESET [TARGET...]: configures build/PRESET once and brings the targets (default: all) up to date.
 build() {
   local preset=$1 log

@@ -276,7 +276,7 @@ pageTest("errors stand in the thread with the server's words", { allowed: /400/ 
   await screenshot(page, "error");
 });
 
-pageTest("conversations are listed, renamed and deleted", {}, async (page) => {
+pageTest("conversations are listed, renamed, exported and deleted", {}, async (page) => {
   await ask(page, "First topic", "A");
   await press(page, "New conversation");
   await ask(page, "Second topic", "B");
@@ -287,6 +287,17 @@ pageTest("conversations are listed, renamed and deleted", {}, async (page) => {
   await page.keyboard.type("Renamed");
   await page.keyboard.press("Enter");
   await waitForText(page, ".conversations .title", "Renamed");
+  await page.evaluate(() => {
+    const make = URL.createObjectURL;
+    URL.createObjectURL = (blob) => {
+      window.exported = blob.text();
+      return make(blob);
+    };
+  });
+  await press(page, "Export Renamed as JSON");
+  const exported = JSON.parse(await page.evaluate(() => window.exported));
+  assert.equal(exported.title, "Renamed");
+  assert.deepEqual(Object.values(exported.turns).map(({ content }) => content), ["", "First topic", "A"]);
   await press(page, "Delete Renamed");
   await page.click(".conversations .danger");
   await page.waitForFunction(() => document.querySelectorAll(".conversations .title").length === 1);

@@ -86,17 +86,17 @@ export class Api {
     const reader = response.body.getReader();
     const decoder = new TextDecoder();
     const parser = new SseParser();
-    for (;;) {
-      const { done, value } = await readOrExplain(reader);
-      const events = parser.push(decoder.decode(value, { stream: !done }));
-      for (const event of events) {
-        if (event.data === "[DONE]") {
-          await reader.cancel();
-          return;
+    try {
+      for (;;) {
+        const { done, value } = await readOrExplain(reader);
+        for (const event of parser.push(decoder.decode(value, { stream: !done }))) {
+          if (event.data === "[DONE]") return;
+          onChunk(parseChunk(event.data));
         }
-        onChunk(parseChunk(event.data));
+        if (done) throw new ApiError("the connection ended before the answer did", 0);
       }
-      if (done) throw new ApiError("the connection ended before the answer did", 0);
+    } finally {
+      void drain(reader);
     }
   }
 
@@ -116,6 +116,15 @@ export class Api {
     }
     if (!response.ok) throw new ApiError(await errorMessage(response), response.status);
     return response;
+  }
+}
+
+/** Takes what is left, so that the connection can be used again and the server sees no client leave. */
+async function drain(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+  try {
+    while (!(await reader.read()).done);
+  } catch {
+    // It was stopped or broke: there is nothing to take.
   }
 }
 

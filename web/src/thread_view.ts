@@ -7,7 +7,7 @@ import { h, iconButton } from "./dom";
 import type { TurnActions, TurnView } from "./turn_view";
 import { UserView } from "./user_view";
 
-const NEAR_END = 48; // pixels
+const NEAR_END = 16; // pixels
 
 export class ThreadView {
   readonly element: HTMLElement;
@@ -32,6 +32,8 @@ export class ThreadView {
     this.toEnd = iconButton("down", "Go to the end", () => this.followEnd(), "to-end");
     this.element = h("section", { class: "thread", "aria-label": "Conversation" }, this.scroller, this.toEnd);
     this.toEnd.hidden = true;
+    // A phone's keyboard takes part of the window.
+    new ResizeObserver(() => this.scrollIfFollowing()).observe(this.scroller);
   }
 
   /** Shows everything; `answer` is what is being written in this conversation. */
