@@ -1,0 +1,134 @@
+#include "grammar/matcher.h"
+
+#include <algorithm>
+
+namespace deepinfer {
+
+Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::vector<int32_t> end_tokens)
+    : grammar_(std::move(grammar)),
+      end_tokens_(std::move(end_tokens)),
+      memory_(grammar_->Borrow()),
+      states_{memory_->recogniser.start()} {}
+
+Matcher::~Matcher() { grammar_->GiveBack(std::move(memory_)); }
+
+Status Matcher::Recover(bool* retry) {
+  *retry = false;
+  Recogniser& recogniser = memory_->recogniser;
+  if (!recogniser.exhausted()) return Status::Ok();
+  memory_->masks.Clear();
+  recogniser.Clear();
+  states_.assign(1, recogniser.start());
+  for (size_t i = 0; i < tokens_.size() - (ended_ ? 1 : 0); ++i) {
+    states_.push_back(recogniser.Walk(states_.back(), grammar_->trie().BytesOf(tokens_[i])));
+    if (states_.back() == Recogniser::kDead || recogniser.exhausted()) break;
+  }
+  if (recogniser.exhausted()) {
+    return Status::ResourceExhausted("the grammar needs more memory at this place than one request may use");
+  }
+  *retry = true;
+  return Status::Ok();
+}
+
+Result<bool> Matcher::Accept(int32_t token) {
+  if (ended_) return false;
+  if (std::ranges::find(end_tokens_, token) != end_tokens_.end()) {
+    if (!MayEnd()) return false;
+    ended_ = true;
+    tokens_.push_back(token);
+    return true;
+  }
+  const std::string_view bytes = grammar_->trie().BytesOf(token);
+  if (bytes.empty()) return false;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int32_t next = memory_->recogniser.Walk(states_.back(), bytes);
+    bool retry = false;
+    DEEPINFER_RETURN_IF_ERROR(Recover(&retry));
+    if (retry) continue;
+    if (next == Recogniser::kDead) return false;
+    tokens_.push_back(token);
+    states_.push_back(next);
+    return true;
+  }
+  return Status::ResourceExhausted("one token needs more grammar states than one request may use");
+}
+
+Status Matcher::FillMask(std::span<uint32_t> words) {
+  if (ended_) {
+    std::ranges::fill(words, 0);
+    return Status::Ok();
+  }
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const TokenMask& mask = memory_->masks.MaskOf(states_.back());
+    if (!memory_->recogniser.exhausted()) {
+      mask.CopyTo(words);
+      if (!MayEnd()) return Status::Ok();
+      for (const int32_t token : end_tokens_) words[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+      return Status::Ok();
+    }
+    bool retry = false;
+    DEEPINFER_RETURN_IF_ERROR(Recover(&retry));
+  }
+  memory_->masks.Clear();
+  return Status::ResourceExhausted("one mask needs more grammar states than one request may use");
+}
+
+void Matcher::Rollback(size_t count) {
+  count = std::min(count, tokens_.size());
+  if (count == 0) return;
+  tokens_.resize(tokens_.size() - count);
+  ended_ = false;
+  states_.resize(tokens_.size() + 1);
+}
+
+Result<bool> Matcher::MustEnd() {
+  if (ended_) return true;
+  if (!MayEnd()) return false;
+  std::vector<uint32_t> words(grammar_->trie().words());
+  DEEPINFER_RETURN_IF_ERROR(FillMask(words));
+  for (const int32_t token : end_tokens_) words[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+  return std::ranges::all_of(words, [](uint32_t word) { return word == 0; });
+}
+
+Result<std::string> Matcher::ForcedBytes(size_t max_bytes) {
+  std::string forced;
+  if (ended_) return forced;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    forced.clear();
+    int32_t state = states_.back();
+    while (forced.size() < max_bytes && !memory_->recogniser.Accepts(state)) {
+      int only = -1;
+      int32_t after = Recogniser::kDead;
+      for (int byte = 0; byte < 256; ++byte) {
+        const int32_t next = memory_->recogniser.Step(state, static_cast<uint8_t>(byte));
+        if (next == Recogniser::kDead) continue;
+        if (only >= 0) {
+          only = -1;
+          break;
+        }
+        only = byte;
+        after = next;
+      }
+      if (only < 0) break;
+      forced.push_back(static_cast<char>(only));
+      state = after;
+    }
+    bool retry = false;
+    DEEPINFER_RETURN_IF_ERROR(Recover(&retry));
+    if (!retry) return forced;
+  }
+  return Status::ResourceExhausted("a forced text needs more grammar states than one request may use");
+}
+
+Result<bool> Matcher::Admits(std::string_view bytes) {
+  if (ended_) return bytes.empty();
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int32_t next = memory_->recogniser.Walk(states_.back(), bytes);
+    bool retry = false;
+    DEEPINFER_RETURN_IF_ERROR(Recover(&retry));
+    if (!retry) return next != Recogniser::kDead;
+  }
+  return Status::ResourceExhausted("a text needs more grammar states than one request may use");
+}
+
+}  // namespace deepinfer
