@@ -281,10 +281,10 @@ function resolve(items: Item[]): Inline[] {
   const frames: Frame[] = [{ delimiter: null, children: [] }];
   const top = (): Frame => frames[frames.length - 1]!;
   const collapse = (height: number): void => {
-    while (frames.length > height) {
-      const { delimiter, children } = frames.pop()!;
-      top().children.push({ kind: "text", text: delimiter!.character.repeat(delimiter!.count) });
-      for (const child of children) top().children.push(child);
+    const { children: into } = frames[height - 1]!;
+    for (const { delimiter, children } of frames.splice(height)) {
+      into.push({ kind: "text", text: delimiter!.character.repeat(delimiter!.count) });
+      for (const child of children) into.push(child);
     }
   };
 
