@@ -49,6 +49,7 @@ std::unique_ptr<Command> MakeDoctorCommand();
 std::unique_ptr<Command> MakeBenchCommand();
 std::unique_ptr<Command> MakeBenchThroughputCommand();
 std::unique_ptr<Command> MakeBenchLatencyCommand();
+std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeCalibrateCommand();
 std::unique_ptr<Command> MakeVersionCommand();
 

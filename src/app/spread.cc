@@ -5,22 +5,19 @@
 #include <numeric>
 
 namespace deepinfer {
-namespace {
 
-double Percentile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
+double PercentileOf(const std::vector<double>& ascending, double percentile) {
+  const double place = percentile / 100 * static_cast<double>(ascending.size() - 1);
   const auto below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+  const size_t above = std::min(below + 1, ascending.size() - 1);
+  return ascending[below] + (place - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
-
-}  // namespace
 
 Spread SpreadOf(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  return {sum / static_cast<double>(values.size()), Percentile(values, 0.5), Percentile(values, 0.99)};
+  return {sum / static_cast<double>(values.size()), PercentileOf(values, 50), PercentileOf(values, 99)};
 }
 
 nlohmann::ordered_json SpreadJson(const Spread& spread) {

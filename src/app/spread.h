@@ -15,7 +15,10 @@ struct Spread {
   double p99 = 0;
 };
 
-/// Percentiles interpolate between neighbours (NumPy's default); all 0 without values.
+/// Percentile 0 to 100 of ascending values, at least one; interpolates between neighbours (NumPy's default).
+double PercentileOf(const std::vector<double>& ascending, double percentile);
+
+/// All 0 without values.
 Spread SpreadOf(std::vector<double> values);
 
 /// {"mean": ..., "p50": ..., "p99": ...}
