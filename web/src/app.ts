@@ -362,7 +362,7 @@ export class App {
   private renderModel(): void {
     const longest = this.models.find(({ id }) => id === this.model)?.max_model_len;
     const facts = [longest === undefined ? "" : `context ${contextSize(longest)}`, this.version && `DeepInfer ${this.version}`];
-    this.empty.set(this.model || "No model", facts.filter(Boolean).join(" · "));
+    this.empty.set(this.model || "DeepInfer", facts.filter(Boolean).join(" · "));
     if (this.models.length < 2) return this.modelPlace.replaceChildren(this.model);
     const choose = h(
       "select",

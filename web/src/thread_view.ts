@@ -95,6 +95,6 @@ export class ThreadView {
   }
 
   private scrollIfFollowing(): void {
-    if (this.follows) this.scroller.scrollTop = this.scroller.scrollHeight;
+    if (this.follows && this.empty.hidden) this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 }
