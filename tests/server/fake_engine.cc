@@ -77,6 +77,11 @@ std::vector<GenerationRequest> FakeEngine::requests() const {
   return requests_;
 }
 
+void FakeEngine::SetStep(std::chrono::microseconds step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+}
+
 int64_t FakeEngine::running() const {
   const std::lock_guard lock(mutex_);
   return std::ssize(jobs_);
@@ -137,6 +142,8 @@ void FakeEngine::WaitIdle() {
   idle_.wait(lock, [this] { return jobs_.empty(); });
 }
 
+bool FakeEngine::Held(const Job& job) { return job.answer.hold && job.said >= job.answer.hold_after; }
+
 bool FakeEngine::Step(Job& job) {
   const auto finish = [&](FinishReason reason, const Status& status) {
     StreamState::News rest;
@@ -149,7 +156,7 @@ bool FakeEngine::Step(Job& job) {
     return true;
   };
   if (job.stream->cancelled(job.choice)) return finish(FinishReason::kCancelled, Status::Ok());
-  if (job.answer.hold) return false;
+  if (Held(job)) return false;
   const SamplingParams& sampling = job.request.sampling;
   if (job.said == job.answer.ids.size()) {
     if (!job.answer.status.ok()) return finish(FinishReason::kError, job.answer.status);
@@ -181,7 +188,7 @@ void FakeEngine::Loop() {
   while (!stopping_) {
     bool progress = false;
     for (size_t i = 0; i < jobs_.size();) {
-      progress |= !jobs_[i]->answer.hold || jobs_[i]->stream->cancelled(jobs_[i]->choice);
+      progress |= !Held(*jobs_[i]) || jobs_[i]->stream->cancelled(jobs_[i]->choice);
       if (Step(*jobs_[i])) {
         jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
@@ -191,8 +198,13 @@ void FakeEngine::Loop() {
     if (jobs_.empty()) idle_.notify_all();
     if (progress) {
       // Submissions and readers come in between.
+      const std::chrono::microseconds step = step_;
       lock.unlock();
-      std::this_thread::yield();
+      if (step.count() > 0) {
+        std::this_thread::sleep_for(step);
+      } else {
+        std::this_thread::yield();
+      }
       lock.lock();
       continue;
     }

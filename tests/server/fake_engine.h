@@ -3,6 +3,7 @@
 #ifndef DEEPINFER_TESTS_SERVER_FAKE_ENGINE_H_
 #define DEEPINFER_TESTS_SERVER_FAKE_ENGINE_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -22,8 +23,9 @@ namespace deepinfer::testing {
 struct FakeAnswer {
   std::vector<int32_t> ids;  ///< the end-of-sentence token included, when it is said
   FinishReason reason = FinishReason::kStop;
-  Status status;              ///< not ok: the answer ends with kError behind its ids
-  bool hold = false;          ///< nothing is said before Release
+  Status status;      ///< not ok: the answer ends with kError behind its ids
+  bool hold = false;  ///< nothing is said behind `hold_after` ids before Release
+  size_t hold_after = 0;
   int64_t cached_tokens = 0;  ///< of the prompt
 };
 
@@ -40,6 +42,8 @@ class FakeEngine final : public Engine {
 
   /// Held answers go on.
   void Release();
+  /// So long between two steps, each of which says one token of every answer; 0 (the default): none.
+  void SetStep(std::chrono::microseconds step);
   /// All requests so far, in order of submission.
   std::vector<GenerationRequest> requests() const;
   /// Answers that are not over.
@@ -63,6 +67,7 @@ class FakeEngine final : public Engine {
   class Stream;
   struct Job;
 
+  static bool Held(const Job& job);
   void Loop();
   /// One token of a job; whether it is over.
   bool Step(Job& job);
@@ -76,6 +81,7 @@ class FakeEngine final : public Engine {
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<GenerationRequest> requests_;
   Status submit_status_;
+  std::chrono::microseconds step_{0};
   int64_t generated_ = 0;
   int64_t finished_ = 0;
   int64_t cancelled_ = 0;
