@@ -116,7 +116,12 @@ std::string ErrorBody(Protocol protocol, const ApiError& error) {
   JsonWriter json(&body);
   if (protocol == Protocol::kMessages) {
     json.Raw(R"({"type":"error","error":{"type":)").Text(AnthropicType(error.http_status));
-    json.Raw(R"(,"message":)").Text(RepairUtf8(error.message)).Raw("}}");
+    json.Raw(R"(,"message":)").Text(RepairUtf8(error.message));
+    // What Anthropic's SDKs look for before they send the whole conversation themselves.
+    if (error.param == "thread") {
+      json.Raw(R"(,"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]})");
+    }
+    json.Raw("}}");
     return body;
   }
   json.Raw(R"({"error":{"message":)").Text(RepairUtf8(error.message)).Raw(R"(,"type":)").Text(error.type);

@@ -69,6 +69,10 @@ class MessagesParser {
     DEEPINFER_RETURN_IF_ERROR(ReadServingFields(body, settings));
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> metadata, body.OptionalObject("metadata"));
     if (metadata.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadUser(*metadata, "user_id", settings));
+    if (body.Find("thread") != nullptr) {
+      // Ignored, the request would run without the messages that its client believes to be kept here.
+      return Status::Unsupported("thread: conversations are not kept; leave it out and send all messages");
+    }
     DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(body, "output_format", options_));
     DEEPINFER_RETURN_IF_ERROR(ReadThinkingAndEffort(body));
     DEEPINFER_RETURN_IF_ERROR(ReadTools(body));

@@ -40,16 +40,20 @@ Result<int64_t> LimitOf(const ServedModel& model, const RequestSettings& setting
                         int64_t when_absent, const char* prompt_field) {
   const int64_t left = model.max_model_len - prompt_tokens;
   if (left < 1) {
-    return FieldError(prompt_field, "the prompt has " + std::to_string(prompt_tokens) +
-                                        " tokens, but the model's context is " + std::to_string(model.max_model_len) +
+    // Agents recognise Anthropic's first words, or OpenAI's "maximum context length is", and shorten the conversation.
+    return FieldError(prompt_field, "prompt is too long: " + std::to_string(prompt_tokens) + " tokens > " +
+                                        std::to_string(model.max_model_len - 1) +
+                                        " maximum; the model's maximum context length is " +
+                                        std::to_string(model.max_model_len) +
                                         " tokens, of which the answer needs at least one; shorten the prompt");
   }
   if (!settings.max_tokens.has_value()) return std::min(when_absent, left);
   if (*settings.max_tokens > left) {
-    return FieldError("max_tokens", std::to_string(*settings.max_tokens) + " tokens of answer and " +
-                                        std::to_string(prompt_tokens) + " of prompt exceed the model's context of " +
-                                        std::to_string(model.max_model_len) + " tokens; ask for at most " +
-                                        std::to_string(left));
+    // In Anthropic's words, from which Claude Code works out a limit that fits and asks again.
+    return FieldError("max_tokens",
+                      "input length and `max_tokens` exceed context limit: " + std::to_string(prompt_tokens) + " + " +
+                          std::to_string(*settings.max_tokens) + " > " + std::to_string(model.max_model_len) +
+                          "; ask for at most " + std::to_string(left));
   }
   return *settings.max_tokens;
 }
