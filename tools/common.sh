@@ -50,15 +50,16 @@ install_packages() {
   for group in "$@"; do touch "build/.packages-$group"; done
 }
 
-# install_npm_packages: those of web/package-lock.json, which build and test the page, into web/node_modules.
+# install_npm_packages FOLDER: those of its package-lock.json, into its node_modules.
 install_npm_packages() {
+  local folder=$1
   # npm writes this file last.
-  [ web/node_modules/.package-lock.json -nt web/package-lock.json ] && return 0
-  say "installing the npm packages of web/"
+  [ "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ] && return 0
+  say "installing the npm packages of $folder/"
   local log=build/.npm.log
-  (cd web && npm ci --ignore-scripts) >"$log" 2>&1 </dev/null || {
+  (cd "$folder" && npm ci --ignore-scripts) >"$log" 2>&1 </dev/null || {
     tail -n 5 "$log" >&2
-    die "npm could not install them (whole log: $log); run: cd web && npm ci"
+    die "npm could not install them (whole log: $log); run: cd $folder && npm ci"
   }
 }
 
