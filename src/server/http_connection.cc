@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <ctime>
+#include <mutex>
 
 namespace deepinfer {
 namespace asio = boost::asio;
@@ -26,10 +27,11 @@ constexpr milliseconds kLinger{2000};
 
 }  // namespace
 
+// Outlives the connection and even the server: the engine may hold a copy for as long as it likes.
 struct HttpConnection::Waker {
-  asio::any_io_executor executor;
-  std::weak_ptr<HttpConnection> connection;
   std::atomic<bool> called{false};
+  std::mutex mutex;
+  HttpConnection* connection = nullptr;  // under the mutex; null once it is gone
 };
 
 HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream, const HttpLimits& limits,
@@ -39,6 +41,12 @@ HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream, const HttpLim
       timeouts_(timeouts),
       signal_(stream_->executor()),
       deadline_(stream_->executor()) {}
+
+HttpConnection::~HttpConnection() {
+  if (waker_ == nullptr) return;
+  const std::lock_guard lock(waker_->mutex);
+  waker_->connection = nullptr;
+}
 
 asio::awaitable<bool> HttpConnection::Open() {
   deadline_.expires_after(timeouts_.request);
@@ -53,13 +61,15 @@ asio::awaitable<bool> HttpConnection::Open() {
 std::function<void()> HttpConnection::waker() {
   if (waker_ == nullptr) {
     waker_ = std::make_shared<Waker>();
-    waker_->executor = stream_->executor();
-    waker_->connection = weak_from_this();
+    waker_->connection = this;
   }
   return [waker = waker_] {
     if (waker->called.exchange(true)) return;
-    asio::post(waker->executor, [waker] {
-      if (const auto connection = waker->connection.lock()) connection->signal_.cancel();
+    const std::lock_guard lock(waker->mutex);
+    if (waker->connection == nullptr) return;
+    asio::post(waker->connection->executor(), [waker] {
+      const std::lock_guard same(waker->mutex);
+      if (waker->connection != nullptr) waker->connection->signal_.cancel();
     });
   };
 }

@@ -34,6 +34,7 @@ struct HttpTimeouts {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::unique_ptr<ByteStream> stream, const HttpLimits& limits, const HttpTimeouts& timeouts);
+  ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
 
@@ -58,7 +59,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Wake : uint8_t { kNews, kTimeout, kGone };
   /// Waits until the waker is called (also if it was since the last Wait), the client leaves, or time is up.
   boost::asio::awaitable<Wake> Wait(std::chrono::milliseconds longest);
-  /// Ends a Wait with kNews; cheap, never blocks, callable from any thread and after the connection has ended.
+  /// Ends a Wait with kNews; cheap, never blocks, callable from any thread, also after the connection and the
+  /// server have ended.
   std::function<void()> waker();
 
   /// No further request is read: responses say Connection: close, and a connection between two requests ends at once.
