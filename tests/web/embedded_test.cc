@@ -17,7 +17,7 @@ TEST(EmbeddedPage, IsTheFile) {
   std::ifstream stream(DEEPINFER_SOURCE_DIR "/src/server/web/index.html", std::ios::binary);
   const std::string file(std::istreambuf_iterator<char>(stream), {});
   ASSERT_FALSE(file.empty());
-  EXPECT_EQ(WebPage(), file);
+  EXPECT_TRUE(WebPage() == file);  // to print both would take seconds
 }
 
 TEST(EmbeddedPage, IsWholeAndSmall) {
