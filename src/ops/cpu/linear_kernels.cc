@@ -17,6 +17,13 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(LaneTag()));
 constexpr int kParts = 16 / kLanes;
 // Register tile of the block kernel: 32 registers with AVX-512, 16 elsewhere.
 constexpr int kBlockTileColumns = kParts == 1 ? 4 : 2;
+// Where a chunk takes one pass over the registers, a few chunks in a row are short enough to unroll.
+#undef DEEPINFER_UNROLL_WIDE
+#if DEEPINFER_WIDE_PERMUTE
+#define DEEPINFER_UNROLL_WIDE DEEPINFER_UNROLL
+#else
+#define DEEPINFER_UNROLL_WIDE
+#endif
 // Activation rows of a stream tile.
 constexpr int kTileRows = kParts == 1 ? kStreamTile : kStreamTile / 2;
 
@@ -96,37 +103,46 @@ struct RowChunks {
   HWY_INLINE const uint8_t* scale(int64_t c) const { return c < full ? scales + c * 4 : tail_scales; }
 };
 
-// Chunks first..last-1 of one weight row, decoded in registers, against R activation rows; `ahead` is where to
-// prefetch.
-template <class Decoder, int R, int kHint>
-HWY_INLINE void StreamPiece(const Decoder& decoder, const RowChunks<Decoder>& row, const float* HWY_RESTRICT x,
-                            int64_t x_stride, int64_t first, int64_t last, const uint8_t* ahead,
-                            LaneVec (*HWY_RESTRICT sum)[kParts]) {
+// One chunk of a weight row, decoded in registers, against R activation rows; x is their columns of this chunk.
+template <class Decoder, int R>
+HWY_INLINE void StreamChunk(const Decoder& decoder, const uint8_t* data, const uint8_t* scales,
+                            const float* HWY_RESTRICT x, int64_t x_stride, LaneVec (*HWY_RESTRICT sum)[kParts]) {
   const LaneTag d;
-  for (int64_t chunk = first; chunk < last; ++chunk) {
-    for (int64_t line = 0; line < Decoder::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, kHint);
-    ahead += Decoder::kChunkBytes;
-    typename Decoder::Staged staged;
-    Decoder::Stage(row.chunk(chunk), staged);
+  typename Decoder::Staged staged;
+  Decoder::Stage(data, staged);
+  DEEPINFER_UNROLL
+  for (int part = 0; part < kParts; ++part) {
+    LaneVec w[8];
+    decoder.Decode(d, staged, part, w);
+    LaneVec scale = hn::Zero(d);
+    if constexpr (Decoder::kScaled) scale = ScaleLanes(d, scales, part, Decoder::kFactor);
     DEEPINFER_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      LaneVec w[8];
-      decoder.Decode(d, staged, part, w);
-      LaneVec scale = hn::Zero(d);
-      if constexpr (Decoder::kScaled) scale = ScaleLanes(d, row.scale(chunk), part, Decoder::kFactor);
+    for (int r = 0; r < R; ++r) {
+      const float* xr = x + r * x_stride + part * kLanes;
+      LaneVec partial = hn::Mul(w[0], hn::Load(d, xr));
       DEEPINFER_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const float* xr = x + r * x_stride + chunk * kChunk + part * kLanes;
-        LaneVec partial = hn::Mul(w[0], hn::Load(d, xr));
-        DEEPINFER_UNROLL
-        for (int s = 1; s < 8; ++s) partial = hn::MulAdd(w[s], hn::Load(d, xr + 16 * s), partial);
-        if constexpr (Decoder::kScaled) {
-          sum[r][part] = hn::MulAdd(partial, scale, sum[r][part]);
-        } else {
-          sum[r][part] = hn::Add(sum[r][part], partial);
-        }
+      for (int s = 1; s < 8; ++s) partial = hn::MulAdd(w[s], hn::Load(d, xr + 16 * s), partial);
+      if constexpr (Decoder::kScaled) {
+        sum[r][part] = hn::MulAdd(partial, scale, sum[r][part]);
+      } else {
+        sum[r][part] = hn::Add(sum[r][part], partial);
       }
     }
+  }
+}
+
+// kCount whole chunks of a weight row from `first` on: one burst of fetches of what lies `distance` further on, and no
+// branch between the chunks.
+template <class Decoder, int R, int kCount>
+HWY_INLINE void StreamChunks(const Decoder& decoder, const RowChunks<Decoder>& row, const float* HWY_RESTRICT x,
+                             int64_t x_stride, int64_t first, int64_t distance, LaneVec (*HWY_RESTRICT sum)[kParts]) {
+  const uint8_t* data = row.data + first * Decoder::kChunkBytes;
+  for (int64_t line = 0; line < kCount * Decoder::kChunkBytes; line += 64) __builtin_prefetch(data + distance + line);
+  DEEPINFER_UNROLL_WIDE
+  for (int i = 0; i < kCount; ++i) {
+    StreamChunk<Decoder, R>(decoder, data + i * Decoder::kChunkBytes,
+                            Decoder::kScaled ? row.scales + (first + i) * 4 : nullptr, x + (first + i) * kChunk,
+                            x_stride, sum);
   }
 }
 
@@ -144,20 +160,21 @@ HWY_INLINE void StoreOutputs(const LaneVec (*HWY_RESTRICT sum)[kParts], float* H
   for (; r < R; ++r) out[r * out_stride] = ReduceLanes(sum[r]);
 }
 
-// R activation rows against `outputs` <= kStreamGroup weight rows, one after the other so that the weights are a single
-// sequential stream, in column blocks whose activations stay in the L1 cache.
+// R activation rows against `outputs` <= kStreamGroup weight rows in blocks of 512 bytes: the weight rows take turns,
+// `accumulators` [kStreamGroup][R][16] keep their sums, and each fetches its place in the next group.
 template <class Decoder, int R>
 void StreamGroup(const Decoder& decoder, const LinearSlice& slice, const RowChunks<Decoder>* rows, int64_t first_row,
                  int64_t output, int64_t outputs) {
   const LaneTag d;
+  constexpr int kBlock = HWY_MAX(1, 512 / static_cast<int>(Decoder::kChunkBytes));
   const int64_t chunks = PaddedColumns(slice.weight.columns) / kChunk;
-  const int64_t blocks = R == 1 ? 1 : StreamBlocks(chunks, R * kChunk * 4);
+  const int64_t full = rows[0].full;
+  const int64_t blocks = (chunks + kBlock - 1) / kBlock;
+  const int64_t distance = kStreamGroup * slice.weight.row_bytes();
   const float* x = static_cast<const float*>(slice.x) + first_row * slice.x_stride;
   float* out = slice.out + first_row * slice.out_stride + output;
-  const uint8_t* ahead = rows[0].data + kStreamGroup * slice.weight.row_bytes();
   for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t first = chunks * block / blocks;
-    const int64_t last = chunks * (block + 1) / blocks;
+    const int64_t first = block * kBlock;
     for (int64_t c = 0; c < outputs; ++c) {
       float* lanes = slice.accumulators + c * R * 16;
       LaneVec sum[R][kParts];
@@ -168,12 +185,15 @@ void StreamGroup(const Decoder& decoder, const LinearSlice& slice, const RowChun
           sum[r][part] = block == 0 ? hn::Zero(d) : hn::Load(d, lanes + r * 16 + part * kLanes);
         }
       }
-      if (blocks == 1) {
-        StreamPiece<Decoder, R, 3>(decoder, rows[c], x, slice.x_stride, first, last, rows[c].data + kPrefetchBytes,
-                                   sum);
+      if (first + kBlock <= full) {
+        StreamChunks<Decoder, R, kBlock>(decoder, rows[c], x, slice.x_stride, first, distance, sum);
       } else {
-        StreamPiece<Decoder, R, 2>(decoder, rows[c], x, slice.x_stride, first, last, ahead, sum);
-        ahead += (last - first) * Decoder::kChunkBytes;
+        for (int64_t chunk = first; chunk < full; ++chunk) {
+          StreamChunks<Decoder, R, 1>(decoder, rows[c], x, slice.x_stride, chunk, distance, sum);
+        }
+        if (full < chunks) {
+          StreamChunk<Decoder, R>(decoder, rows[c].tail, rows[c].tail_scales, x + full * kChunk, slice.x_stride, sum);
+        }
       }
       if (block + 1 == blocks) {
         StoreOutputs<R>(sum, out + c, slice.out_stride);

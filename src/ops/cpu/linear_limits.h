@@ -25,14 +25,12 @@ inline constexpr int64_t kPanelChunkFloats = kChunk + 16;
 inline constexpr int64_t kPanelFloats = kPanelChunks * kPanelChunkFloats;
 inline constexpr int64_t kAccumulatorFloats = kRowBlock * kPanelRows * 16;
 
-/// How far ahead of the weights in use the stream kernels prefetch.
-inline constexpr int64_t kPrefetchBytes = 2048;
-
 /// The stream kernels take this many weight rows at a time and this many activation rows.
 inline constexpr int64_t kStreamGroup = 8;
 inline constexpr int64_t kStreamTile = 8;
 static_assert(kStreamGroup * kStreamTile * 16 <= kAccumulatorFloats);
-/// Chunks that the BF16 stream kernel takes of one weight row before the next of the group has its turn.
+/// Chunks that the BF16 stream kernel takes of one weight row before the next of the group has its turn; the F32 kernel
+/// takes 512 bytes, which is the same for FP8.
 inline constexpr int64_t kStreamBlock = 4;
 /// FP4 weights come one whole row after the other while the activations take no more than this, and are fetched this
 /// far ahead.
@@ -42,14 +40,6 @@ inline constexpr int64_t kStreamAhead = 3072;
 // The functions below are inlined wherever they stand: files compiled for more instructions than the rest of the
 // program must leave no copy of them behind.
 #define DEEPINFER_LIMITS_INLINE [[gnu::always_inline]] inline constexpr
-
-/// Column blocks of a stream tile whose activations take `chunk_bytes` per chunk: one block stays in the L1 cache
-/// beside the weights that stream past.
-DEEPINFER_LIMITS_INLINE int64_t StreamBlocks(int64_t chunks, int64_t chunk_bytes) {
-  constexpr int64_t kBlockBytes = 12 * 1024;
-  const int64_t most = kBlockBytes / chunk_bytes;
-  return (chunks + most - 1) / most;
-}
 
 /// A number of activation rows as a type.
 template <int kRows>
