@@ -264,21 +264,27 @@ template <class Words, int R>
 void StreamTurns(const Words& words, const LinearSlice& slice, const RowChunks<Words>* rows, const uint16_t* x,
                  int64_t distance, int64_t outputs, float* out) {
   const int64_t blocks = rows[0].full / kStreamBlock;
+  const auto load = [&](int64_t c, bool first, __m512* sum) __attribute__((always_inline)) {
+    DEEPINFER_UNROLL
+    for (int r = 0; r < R; ++r) {
+      sum[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(slice.accumulators + (c * R + r) * 16);
+    }
+  };
   for (int64_t block = 0; block < blocks; ++block) {
     for (int64_t c = 0; c < outputs; ++c) {
-      float* lanes = slice.accumulators + c * R * 16;
       __m512 sum[R];
-      DEEPINFER_UNROLL
-      for (int r = 0; r < R; ++r) sum[r] = block == 0 ? _mm512_setzero_ps() : _mm512_load_ps(lanes + r * 16);
+      load(c, block == 0, sum);
       StreamBlock<Words, R>(words, rows[c], x, slice.x_stride, block * kStreamBlock, distance, sum);
-      if (block + 1 < blocks) {
-        DEEPINFER_UNROLL
-        for (int r = 0; r < R; ++r) _mm512_store_ps(lanes + r * 16, sum[r]);
-      } else {
-        StreamEnd<Words, R>(words, rows[c], x, slice.x_stride, blocks * kStreamBlock, distance, sum, out + c,
-                            slice.out_stride);
-      }
+      DEEPINFER_UNROLL
+      for (int r = 0; r < R; ++r) _mm512_store_ps(slice.accumulators + (c * R + r) * 16, sum[r]);
     }
+  }
+  // Apart from the loop above, whose registers it would take.
+  for (int64_t c = 0; c < outputs; ++c) {
+    __m512 sum[R];
+    load(c, blocks == 0, sum);
+    StreamEnd<Words, R>(words, rows[c], x, slice.x_stride, blocks * kStreamBlock, distance, sum, out + c,
+                        slice.out_stride);
   }
 }
 
@@ -291,8 +297,6 @@ void StreamGroup(const Words& words, const LinearSlice& slice, const RowChunks<W
   const int64_t group_bytes = kStreamGroup * slice.weight.columns * Words::kChunkBytes / kChunk;
   if (Words::kWholeRows && chunks * R * kWordsPerChunk * 2 <= kStreamCacheBytes) {
     StreamRows<Words, R>(words, slice, rows, x, kStreamAhead, outputs, out);
-  } else if (rows[0].full < kStreamBlock) {
-    StreamRows<Words, R>(words, slice, rows, x, group_bytes, outputs, out);
   } else {
     StreamTurns<Words, R>(words, slice, rows, x, group_bytes, outputs, out);
   }
