@@ -69,6 +69,7 @@ struct Grammar {
 
 /// How large a grammar may be; past a limit it is refused with kResourceExhausted.
 struct GrammarLimits {
+  size_t max_source_bytes = size_t{4} << 20;
   size_t max_regex_nodes = 2'000'000;
   size_t max_states = 500'000;
   size_t max_edges = 2'000'000;

@@ -1,0 +1,295 @@
+#include "grammar/schema_scalars.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "grammar/json_format.h"
+#include "grammar/regex_parser.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kMaxLength = 1'000'000;
+constexpr RegexId kInProgress = -1;
+
+/// Strings in any spelling that decodes to whole characters.
+RegexId StringInAnySpelling(Alphabet* alphabet) {
+  RegexPool& pool = alphabet->pool();
+  const auto hex = [&pool](std::string_view digits) {
+    ByteSet set;
+    for (const char c : digits) set.Add(static_cast<uint8_t>(c));
+    return pool.Bytes(set);
+  };
+  const std::string_view all = "0123456789abcdefABCDEF";
+  const RegexId any = hex(all);
+  const RegexId low = pool.Sequence({pool.Text("\\u"), hex("dD"), hex("cdefCDEF"), any, any});
+  const RegexId high = pool.Sequence({pool.Text("\\u"), hex("dD"), hex("89abAB"), any, any});
+  const RegexId unit =
+      pool.Concat(pool.Text("\\u"), pool.Or({pool.Sequence({hex("0123456789abcefABCEF"), any, any, any}),
+                                             pool.Sequence({hex("dD"), hex("01234567"), any, any})}));
+  const RegexId escape = pool.Concat(pool.Text("\\"), hex("\"\\/bfnrt"));
+  CodePointSet raw = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  raw = raw.Complement();
+  Alphabet utf8(&pool, Alphabet::Spelling::kUtf8);
+  return pool.Star(pool.Or({utf8.OneOf(raw), escape, unit, pool.Concat(high, low)}));
+}
+
+/// The sorted `strings` from byte `depth` on, as a tree by common beginnings: one branch per byte, however many.
+RegexId TreeOf(std::span<const std::string> strings, size_t depth, RegexPool* pool) {
+  const std::string& first = strings.front();
+  if (strings.size() == 1) return pool->Text(std::string_view(first).substr(depth));
+  const size_t common = static_cast<size_t>(std::ranges::mismatch(first, strings.back()).in1 - first.begin());
+  if (common > depth) {
+    return pool->Concat(pool->Text(std::string_view(first).substr(depth, common - depth)),
+                        TreeOf(strings, common, pool));
+  }
+  std::vector<RegexId> ways;
+  if (first.size() == depth) {
+    ways.push_back(RegexPool::kEmptyText);
+    strings = strings.subspan(1);
+  }
+  while (!strings.empty()) {
+    size_t count = 1;
+    while (count < strings.size() && strings[count][depth] == strings[0][depth]) ++count;
+    ways.push_back(TreeOf(strings.first(count), depth, pool));
+    strings = strings.subspan(count);
+  }
+  return pool->Or(std::move(ways));
+}
+
+}  // namespace
+
+SchemaScalars::SchemaScalars(SchemaSet* schemas, RegexPool* pool)
+    : schemas_(schemas), pool_(pool), alphabet_(pool, Alphabet::Spelling::kJson) {
+  universe_[0] = pool->Text("null");
+  universe_[1] = pool->Text("true");
+  universe_[2] = pool->Text("false");
+  universe_[3] = PlainNumber(pool);
+  universe_[4] = InQuotes(alphabet_.AnyText());
+  free_number_ = AnyNumber(pool);
+  free_string_ = InQuotes(StringInAnySpelling(&alphabet_));
+}
+
+RegexId SchemaScalars::Within(std::vector<RegexId> parts, Kind kind) {
+  // Every part lies within the universe already.
+  const RegexId universe = universe_[static_cast<size_t>(kind)];
+  std::erase(parts, universe);
+  if (parts.empty()) return universe;
+  return pool_->And(std::move(parts));
+}
+
+RegexId SchemaScalars::Except(RegexId texts, Kind kind) {
+  const RegexId universe = universe_[static_cast<size_t>(kind)];
+  if (texts == universe) return RegexPool::kNothing;
+  if (texts == RegexPool::kNothing) return universe;
+  return pool_->And({universe, pool_->Not(texts)});
+}
+
+std::string SchemaScalars::Quoted(std::string_view text) const {
+  std::string quoted(1, '"');
+  quoted.append(alphabet_.Spell(text));
+  quoted.push_back('"');
+  return quoted;
+}
+
+Result<RegexId> SchemaScalars::TextsOf(const std::vector<SchemaLiteral>& literals) {
+  std::vector<RegexId> kinds;
+  for (const Kind kind : {Kind::kNull, Kind::kTrue, Kind::kFalse, Kind::kNumber, Kind::kString}) {
+    std::vector<RegexId> parts;
+    for (const SchemaLiteral literal : literals) {
+      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(NodeOfLiteral(literal), kind));
+      parts.push_back(IsNegated(literal) ? Except(texts, kind) : texts);
+    }
+    RegexId texts = Within(std::move(parts), kind);
+    if (texts == universe_[static_cast<size_t>(kind)]) {
+      if (kind == Kind::kNumber) texts = free_number_;
+      if (kind == Kind::kString) texts = free_string_;
+    }
+    kinds.push_back(texts);
+  }
+  return pool_->Or(std::move(kinds));
+}
+
+Result<RegexId> SchemaScalars::Of(int index, Kind kind) {
+  const auto [known, added] = known_.emplace(std::pair(index, kind), kInProgress);
+  if (!added) {
+    if (known->second != kInProgress) return known->second;
+    return Status::Unsupported(fmt::format("{}: refers to itself without end", schemas_->At(index).path));
+  }
+  DEEPINFER_RETURN_IF_ERROR(schemas_->Read(index));
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Compute(schemas_->At(index), kind));
+  known_[std::pair(index, kind)] = texts;
+  return texts;
+}
+
+Result<RegexId> SchemaScalars::Compute(const SchemaNode& node, Kind kind) {
+  if (node.kind == SchemaNode::Kind::kTrue) return universe_[static_cast<size_t>(kind)];
+  if (node.kind == SchemaNode::Kind::kFalse) return RegexPool::kNothing;
+  if (node.kind == SchemaNode::Kind::kConstant) return ConstantText(*node.constant, kind, node.path);
+  std::vector<RegexId> parts;
+  DEEPINFER_RETURN_IF_ERROR(AddKeywords(node, kind, &parts));
+  DEEPINFER_RETURN_IF_ERROR(AddInPlace(node, kind, &parts));
+  return Within(std::move(parts), kind);
+}
+
+Status SchemaScalars::AddKeywords(const SchemaNode& node, Kind kind, std::vector<RegexId>* parts) {
+  const bool boolean = kind == Kind::kTrue || kind == Kind::kFalse;
+  const bool admitted = kind == Kind::kNull     ? (node.types & kJsonNull) != 0
+                        : boolean               ? (node.types & kJsonBoolean) != 0
+                        : kind == Kind::kNumber ? (node.types & (kJsonNumber | kJsonInteger)) != 0
+                                                : (node.types & kJsonString) != 0;
+  if (!admitted) {
+    parts->push_back(RegexPool::kNothing);
+    return Status::Ok();
+  }
+  if (kind == Kind::kNumber) {
+    if ((node.types & kJsonNumber) == 0) parts->push_back(WholeNumber(pool_));
+    DEEPINFER_RETURN_IF_ERROR(AddNumber(node, parts));
+  }
+  if (kind == Kind::kString) DEEPINFER_RETURN_IF_ERROR(AddString(node, parts));
+  if (!node.values) return Status::Ok();
+  std::vector<RegexId> values;
+  std::vector<std::string> strings;
+  for (const JsonValue* value : *node.values) {
+    if (kind == Kind::kString && value->AsString() != nullptr) {
+      strings.push_back(*value->AsString());
+    } else {
+      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, ConstantText(*value, kind, node.path + "/enum"));
+      values.push_back(texts);
+    }
+  }
+  values.push_back(AnyOfStrings(std::move(strings)));
+  parts->push_back(pool_->Or(std::move(values)));
+  return Status::Ok();
+}
+
+Result<RegexId> SchemaScalars::ConstantText(const JsonValue& value, Kind kind, const std::string& path) {
+  switch (TypeOf(value)) {
+    case kJsonNull:
+      return kind == Kind::kNull ? universe_[0] : RegexPool::kNothing;
+    case kJsonBoolean:
+      return kind == (*value.AsBool() ? Kind::kTrue : Kind::kFalse) ? universe_[static_cast<size_t>(kind)]
+                                                                    : RegexPool::kNothing;
+    case kJsonNumber: {
+      if (kind != Kind::kNumber) return RegexPool::kNothing;
+      const auto decimal = ParseDecimal(value.AsNumber()->spelling);
+      if (!decimal) return Status::Unsupported(fmt::format("{}: a number has too many digits", path));
+      return NumberEqual(*decimal, pool_);
+    }
+    case kJsonString:
+      return kind == Kind::kString ? pool_->Text(Quoted(*value.AsString())) : RegexPool::kNothing;
+    default:
+      return RegexPool::kNothing;
+  }
+}
+
+RegexId SchemaScalars::AnyOfStrings(std::vector<std::string> strings) {
+  for (std::string& text : strings) text = Quoted(text);
+  std::ranges::sort(strings);
+  strings.erase(std::ranges::unique(strings).begin(), strings.end());
+  return strings.empty() ? RegexPool::kNothing : TreeOf(strings, 0, pool_);
+}
+
+Status SchemaScalars::AddNumber(const SchemaNode& node, std::vector<RegexId>* parts) {
+  if (node.minimum) parts->push_back(NumberFrom(*node.minimum, node.minimum_strict, pool_));
+  if (node.minimum_2) parts->push_back(NumberFrom(*node.minimum_2, true, pool_));
+  if (node.maximum) parts->push_back(NumberUpTo(*node.maximum, node.maximum_strict, pool_));
+  if (node.maximum_2) parts->push_back(NumberUpTo(*node.maximum_2, true, pool_));
+  if (node.multiple_of) parts->push_back(NumberMultipleOf(*node.multiple_of, pool_));
+  return Status::Ok();
+}
+
+Status SchemaScalars::AddString(const SchemaNode& node, std::vector<RegexId>* parts) {
+  if (node.min_length > 0 || node.max_length != SchemaNode::kNoLimit) {
+    const bool bounded = node.max_length <= kMaxLength;
+    if (node.min_length > kMaxLength || (!bounded && node.max_length < SchemaNode::kNoLimit - 1)) {
+      return Status::Unsupported(fmt::format("{}: a length limit above {} is not supported", node.path, kMaxLength));
+    }
+    if (bounded && node.max_length < node.min_length) {
+      parts->push_back(RegexPool::kNothing);
+    } else {
+      const RegexId character = alphabet_.OneOf(CodePointSet::All());
+      parts->push_back(InQuotes(pool_->Repeat(character, static_cast<int>(node.min_length),
+                                              bounded ? static_cast<int>(node.max_length) : RegexPool::kUnbounded)));
+    }
+  }
+  if (node.pattern) {
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Matching(*node.pattern, node.path + "/pattern"));
+    parts->push_back(texts);
+  }
+  if (!node.format) return Status::Ok();
+  const auto pattern = PatternOfFormat(*node.format);
+  if (!pattern) {
+    return Status::Unsupported(fmt::format("{}/format: the format {} is not known", node.path, *node.format));
+  }
+  const auto known = formats_.find(*node.format);
+  if (known != formats_.end()) {
+    parts->push_back(known->second);
+    return Status::Ok();
+  }
+  DEEPINFER_ASSIGN_OR_RETURN(RegexId texts, ParseRegex(*pattern, RegexMatch::kWhole, &alphabet_));
+  if (node.format->starts_with("host")) {
+    texts = pool_->And({texts, pool_->Repeat(alphabet_.OneOf(CodePointSet::All()), 1, 253)});
+  }
+  formats_[*node.format] = InQuotes(texts);
+  parts->push_back(InQuotes(texts));
+  return Status::Ok();
+}
+
+Result<RegexId> SchemaScalars::Matching(const std::string& pattern, const std::string& path) {
+  const auto known = patterns_.find(pattern);
+  if (known != patterns_.end()) return known->second;
+  const auto regex = ParseRegex(pattern, RegexMatch::kSearch, &alphabet_);
+  if (!regex.ok()) return Status(regex.status().code(), fmt::format("{}: {}", path, regex.status().message()));
+  const RegexId texts = InQuotes(*regex);
+  patterns_[pattern] = texts;
+  return texts;
+}
+
+Status SchemaScalars::AddInPlace(const SchemaNode& node, Kind kind, std::vector<RegexId>* parts) {
+  for (const int part : node.all_of) {
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(part, kind));
+    parts->push_back(texts);
+  }
+  if (!node.any_of.empty()) {
+    std::vector<RegexId> ways;
+    for (const int way : node.any_of) {
+      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(way, kind));
+      ways.push_back(texts);
+    }
+    const bool all = std::ranges::find(ways, universe_[static_cast<size_t>(kind)]) != ways.end();
+    parts->push_back(all ? universe_[static_cast<size_t>(kind)] : pool_->Or(std::move(ways)));
+  }
+  if (!node.one_of.empty()) {
+    // Exactly one: seen so far in none, in one.
+    RegexId none = universe_[static_cast<size_t>(kind)];
+    RegexId one = RegexPool::kNothing;
+    for (const int way : node.one_of) {
+      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(way, kind));
+      const RegexId rest = Except(texts, kind);
+      one = pool_->Or({Within({none, texts}, kind), one == RegexPool::kNothing ? one : Within({one, rest}, kind)});
+      none = none == RegexPool::kNothing ? none : Within({none, rest}, kind);
+    }
+    parts->push_back(one);
+  }
+  if (node.negated) {
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(*node.negated, kind));
+    parts->push_back(Except(texts, kind));
+  }
+  if (!node.condition || (!node.then_schema && !node.else_schema)) return Status::Ok();
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId condition, Of(*node.condition, kind));
+  RegexId then = universe_[static_cast<size_t>(kind)];
+  RegexId otherwise = then;
+  if (node.then_schema) {
+    DEEPINFER_ASSIGN_OR_RETURN(then, Of(*node.then_schema, kind));
+  }
+  if (node.else_schema) {
+    DEEPINFER_ASSIGN_OR_RETURN(otherwise, Of(*node.else_schema, kind));
+  }
+  parts->push_back(pool_->Or({Within({condition, then}, kind), Within({Except(condition, kind), otherwise}, kind)}));
+  return Status::Ok();
+}
+
+}  // namespace deepinfer
