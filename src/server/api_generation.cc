@@ -194,6 +194,7 @@ asio::awaitable<void> ApiService::Deliver(ApiExchange& exchange, GenerationSessi
   exchange.client_left = true;
   std::string out;
   for (bool more = true; more;) {
+    if (session.unread()) connection.Poke();
     const HttpConnection::Wake wake = co_await connection.Wait(options_.keep_alive);
     if (wake == HttpConnection::Wake::kGone) co_return;
     if (aborting_) {

@@ -37,8 +37,11 @@ SamplingParams SamplingOf(const RequestSettings& settings) {
 
 // The limit on an answer to `prompt_tokens`, checked against the context.
 Result<int64_t> LimitOf(const ServedModel& model, const RequestSettings& settings, int64_t prompt_tokens,
-                        int64_t when_absent, const char* prompt_field) {
+                        int64_t when_absent, Protocol protocol) {
   const int64_t left = model.max_model_len - prompt_tokens;
+  const char* const prompt_field = protocol == Protocol::kCompletions ? "prompt"
+                                   : protocol == Protocol::kResponses ? "input"
+                                                                      : "messages";
   if (left < 1) {
     // Agents recognise Anthropic's first words, or OpenAI's "maximum context length is", and shorten the conversation.
     return FieldError(prompt_field, "prompt is too long: " + std::to_string(prompt_tokens) + " tokens > " +
@@ -50,7 +53,7 @@ Result<int64_t> LimitOf(const ServedModel& model, const RequestSettings& setting
   if (!settings.max_tokens.has_value()) return std::min(when_absent, left);
   if (*settings.max_tokens > left) {
     // In Anthropic's words, from which Claude Code works out a limit that fits and asks again.
-    return FieldError("max_tokens",
+    return FieldError(protocol == Protocol::kResponses ? "max_output_tokens" : "max_tokens",
                       "input length and `max_tokens` exceed context limit: " + std::to_string(prompt_tokens) + " + " +
                           std::to_string(*settings.max_tokens) + " > " + std::to_string(model.max_model_len) +
                           "; ask for at most " + std::to_string(left));
@@ -136,7 +139,7 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   DEEPINFER_ASSIGN_OR_RETURN(
       const int64_t max_tokens,
       LimitOf(model, settings, std::ssize(ids), conversation.thinking ? kDefaultMaxTokensThinking : kDefaultMaxTokens,
-              "messages"));
+              head.protocol));
 
   GenerationPlan plan;
   plan.head = std::move(head);
@@ -187,8 +190,8 @@ Result<GenerationPlan> PlanCompletions(const ServedModel& model, const Completio
       const std::string& text = std::get<std::string>(prompt);
       DEEPINFER_ASSIGN_OR_RETURN(ids, PromptIds(RenderCompletion(text, request.suffix), *model.tokenizer));
     }
-    DEEPINFER_ASSIGN_OR_RETURN(const int64_t max_tokens,
-                               LimitOf(model, settings, std::ssize(ids), kDefaultMaxTokensCompletions, "prompt"));
+    DEEPINFER_ASSIGN_OR_RETURN(const int64_t max_tokens, LimitOf(model, settings, std::ssize(ids),
+                                                                 kDefaultMaxTokensCompletions, Protocol::kCompletions));
     GenerationRequest one = RequestOf(settings, std::move(ids), max_tokens);
     one.sampling.stops = settings.stop;
     one.sampling.include_stop_str_in_output = settings.include_stop_str_in_output;

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace deepinfer {
+namespace {
+
+// A client that does not read must not make the server hold its answer as text.
+constexpr int64_t kMostBytesAtOnce = int64_t{64} << 10;
+constexpr size_t kTokensOfSlice = 64;
+
+}  // namespace
 
 GenerationSession::GenerationSession(const ServedModel& model, GenerationPlan plan, std::function<void()> on_news)
     : model_(model), plan_(std::move(plan)), on_news_(std::move(on_news)), encoder_(MakeAnswerEncoder(plan_.head)) {}
@@ -38,7 +45,9 @@ Result<std::unique_ptr<GenerationSession>> GenerationSession::Start(const Served
 Status GenerationSession::Submit(GenerationRequest request, std::vector<int64_t> choices) {
   request.on_news = on_news_;
   DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<GenerationStream> stream, model_.engine->Submit(std::move(request)));
-  sources_.push_back({std::move(stream), std::move(choices), 0, false});
+  Source& source = sources_.emplace_back();
+  source.stream = std::move(stream);
+  source.choices = std::move(choices);
   return Status::Ok();
 }
 
@@ -65,6 +74,12 @@ bool GenerationSession::Pump(std::string* out) {
   // A forced call adds sources while they are being read.
   for (size_t i = 0; i < sources_.size() && !failed_; ++i) {
     while (!sources_[i].done && !failed_) {
+      if (sources_[i].unread.has_value()) {
+        // The client takes this first: what waits, waits as tokens and not as text.
+        if (std::ssize(*out) >= kMostBytesAtOnce) return true;
+        ReadSlice(i, out);
+        continue;
+      }
       GenerationDelta delta;
       bool nothing_new = false;
       if (!sources_[i].stream->NextFor(&delta, 0, &nothing_new)) {
@@ -79,7 +94,8 @@ bool GenerationSession::Pump(std::string* out) {
       } else if (plan_.echo_logprobs) {
         held_.emplace_back(i, std::move(delta));
       } else {
-        Read(sources_[i], delta, out);
+        sources_[i].unread = std::move(delta);
+        sources_[i].next = 0;
       }
     }
   }
@@ -89,6 +105,32 @@ bool GenerationSession::Pump(std::string* out) {
   if (unfinished_ > 0) return true;
   encoder_->End(CurrentUsage(), out);
   return false;
+}
+
+void GenerationSession::ReadSlice(size_t index, std::string* out) {
+  Source& source = sources_[index];
+  GenerationDelta& all = *source.unread;
+  const size_t count = std::min(kTokensOfSlice, all.ids.size() - source.next);
+  const bool last = source.next + count == all.ids.size();
+  GenerationDelta slice;
+  if (last) slice = std::move(all);
+  const GenerationDelta& from = last ? slice : all;
+  const auto part = [&](const auto& list) {
+    const size_t begin = std::min(source.next, list.size());
+    const auto first = list.begin() + static_cast<std::ptrdiff_t>(begin);
+    return std::vector(first, first + static_cast<std::ptrdiff_t>(std::min(count, list.size() - begin)));
+  };
+  std::vector<int32_t> ids = part(from.ids);
+  std::vector<PositionLogprobs> logprobs = part(from.logprobs);
+  if (!last) {
+    slice.index = all.index;
+    slice.cached_tokens = all.cached_tokens;
+  }
+  slice.ids = std::move(ids);
+  slice.logprobs = std::move(logprobs);
+  source.next += count;
+  if (last) source.unread.reset();
+  Read(sources_[index], slice, out);
 }
 
 void GenerationSession::ReplayHeld(std::string* out) {

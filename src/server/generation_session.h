@@ -5,9 +5,11 @@
 #ifndef DEEPINFER_SERVER_GENERATION_SESSION_H_
 #define DEEPINFER_SERVER_GENERATION_SESSION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,8 +53,13 @@ class GenerationSession {
   static Result<std::unique_ptr<GenerationSession>> Start(const ServedModel& model, GenerationPlan plan,
                                                           std::function<void()> on_news);
 
-  /// Appends what has become certain; false once the answer is complete.
+  /// Appends what has become certain; false once the answer is complete. After some tens of KiB it stops: see unread().
   bool Pump(std::string* out);
+  /// There is more to pump without waiting for news.
+  bool unread() const {
+    return std::any_of(sources_.begin(), sources_.end(),
+                       [](const Source& source) { return source.unread.has_value(); });
+  }
 
   /// Tells the client that the answer ends here.
   void Fail(const ApiError& error, std::string* out);
@@ -74,6 +81,8 @@ class GenerationSession {
     std::unique_ptr<GenerationStream> stream;
     std::vector<int64_t> choices;  // [n of the stream] index of the choice in the answer
     int64_t cached_tokens = 0;
+    std::optional<GenerationDelta> unread;  // taken from the stream, its tokens from `next` on not yet told
+    size_t next = 0;
     bool done = false;
   };
   struct ChoiceState {
@@ -94,6 +103,8 @@ class GenerationSession {
   Result<bool> ForceCall(int64_t index, std::string* out);
   void FinishChoice(int64_t index, const AnswerEnd& end, const AnswerPiece& piece, std::string* out);
   void Begin(std::string* out);
+  /// Some tokens of what source `index` has unread.
+  void ReadSlice(size_t index, std::string* out);
   void ReplayHeld(std::string* out);
   void CollectReport(const Generation& generation);
   Usage CurrentUsage() const;

@@ -2,9 +2,11 @@
 #include "server/http_server.h"
 
 #include <gtest/gtest.h>
+
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <thread>
 
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
@@ -176,8 +178,7 @@ TEST_F(HttpServerTest, StopsWhenAnswersAreDone) {
   EXPECT_EQ(idle.Get("/a").status, 200);
   HttpClient busy(port());
   busy.Send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
-  while (waiting_handlers == 0) {
-  }
+  while (waiting_handlers == 0) std::this_thread::yield();
   server_->StopAccepting();
   EXPECT_EQ(idle.Receive().status, 0);
   EXPECT_EQ(testing::Get(port(), "/a").status, 0);
