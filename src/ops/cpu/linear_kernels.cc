@@ -169,42 +169,44 @@ void StreamGroup(const Decoder& decoder, const LinearSlice& slice, const RowChun
   constexpr int kBlock = HWY_MAX(1, 512 / static_cast<int>(Decoder::kChunkBytes));
   const int64_t chunks = PaddedColumns(slice.weight.columns) / kChunk;
   const int64_t full = rows[0].full;
-  const int64_t blocks = (chunks + kBlock - 1) / kBlock;
+  const int64_t blocks = full / kBlock;
   const int64_t distance = kStreamGroup * slice.weight.row_bytes();
   const float* x = static_cast<const float*>(slice.x) + first_row * slice.x_stride;
   float* out = slice.out + first_row * slice.out_stride + output;
+  const auto load = [&](int64_t c, bool first, LaneVec(*sum)[kParts]) HWY_ATTR {
+    DEEPINFER_UNROLL
+    for (int r = 0; r < R; ++r) {
+      DEEPINFER_UNROLL
+      for (int part = 0; part < kParts; ++part) {
+        sum[r][part] = first ? hn::Zero(d) : hn::Load(d, slice.accumulators + (c * R + r) * 16 + part * kLanes);
+      }
+    }
+  };
   for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t first = block * kBlock;
     for (int64_t c = 0; c < outputs; ++c) {
-      float* lanes = slice.accumulators + c * R * 16;
       LaneVec sum[R][kParts];
+      load(c, block == 0, sum);
+      StreamChunks<Decoder, R, kBlock>(decoder, rows[c], x, slice.x_stride, block * kBlock, distance, sum);
       DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) {
         DEEPINFER_UNROLL
         for (int part = 0; part < kParts; ++part) {
-          sum[r][part] = block == 0 ? hn::Zero(d) : hn::Load(d, lanes + r * 16 + part * kLanes);
+          hn::Store(sum[r][part], d, slice.accumulators + (c * R + r) * 16 + part * kLanes);
         }
-      }
-      if (first + kBlock <= full) {
-        StreamChunks<Decoder, R, kBlock>(decoder, rows[c], x, slice.x_stride, first, distance, sum);
-      } else {
-        for (int64_t chunk = first; chunk < full; ++chunk) {
-          StreamChunks<Decoder, R, 1>(decoder, rows[c], x, slice.x_stride, chunk, distance, sum);
-        }
-        if (full < chunks) {
-          StreamChunk<Decoder, R>(decoder, rows[c].tail, rows[c].tail_scales, x + full * kChunk, slice.x_stride, sum);
-        }
-      }
-      if (block + 1 == blocks) {
-        StoreOutputs<R>(sum, out + c, slice.out_stride);
-        continue;
-      }
-      DEEPINFER_UNROLL
-      for (int r = 0; r < R; ++r) {
-        DEEPINFER_UNROLL
-        for (int part = 0; part < kParts; ++part) hn::Store(sum[r][part], d, lanes + r * 16 + part * kLanes);
       }
     }
+  }
+  // Apart from the loop above, whose registers it would take.
+  for (int64_t c = 0; c < outputs; ++c) {
+    LaneVec sum[R][kParts];
+    load(c, blocks == 0, sum);
+    for (int64_t chunk = blocks * kBlock; chunk < full; ++chunk) {
+      StreamChunks<Decoder, R, 1>(decoder, rows[c], x, slice.x_stride, chunk, distance, sum);
+    }
+    if (full < chunks) {
+      StreamChunk<Decoder, R>(decoder, rows[c].tail, rows[c].tail_scales, x + full * kChunk, slice.x_stride, sum);
+    }
+    StoreOutputs<R>(sum, out + c, slice.out_stride);
   }
 }
 
