@@ -51,6 +51,7 @@ std::unique_ptr<Command> MakeBenchThroughputCommand();
 std::unique_ptr<Command> MakeBenchLatencyCommand();
 std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeCalibrateCommand();
+std::unique_ptr<Command> MakeGrammarCheckCommand();
 std::unique_ptr<Command> MakeVersionCommand();
 
 /// Parses the command line, runs the command it names and returns the exit status. Prints errors as one line.

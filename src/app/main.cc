@@ -23,6 +23,7 @@ int main(int argument_count, char** arguments) {
   commands.push_back(deepinfer::MakeBenchLatencyCommand());
   commands.push_back(deepinfer::MakeBenchServeCommand());
   commands.push_back(deepinfer::MakeCalibrateCommand());
+  commands.push_back(deepinfer::MakeGrammarCheckCommand());
   commands.push_back(deepinfer::MakeVersionCommand());
   return deepinfer::RunCommandLine(argument_count, arguments, commands);
 }

@@ -30,9 +30,17 @@ bool IsPlainJsonText(std::string_view text, int* count) {
 }
 
 Result<std::shared_ptr<const TokenTrie>> TokenTrie::Build(const Tokenizer& tokenizer, int32_t width) {
-  if (width < tokenizer.vocab_size()) {
+  std::vector<std::string> tokens(static_cast<size_t>(tokenizer.vocab_size()));
+  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    if (!tokenizer.IsAdded(token)) tokens[static_cast<size_t>(token)] = tokenizer.TokenBytes(token);
+  }
+  return FromTokens(tokens, width);
+}
+
+Result<std::shared_ptr<const TokenTrie>> TokenTrie::FromTokens(const std::vector<std::string>& tokens, int32_t width) {
+  if (width < 0 || static_cast<size_t>(width) < tokens.size()) {
     return Status::InvalidArgument(
-        fmt::format("the logits are {} wide, the vocabulary has {} tokens", width, tokenizer.vocab_size()));
+        fmt::format("the logits are {} wide, the vocabulary has {} tokens", width, tokens.size()));
   }
   std::shared_ptr<TokenTrie> trie(new TokenTrie());
   trie->width_ = width;
@@ -41,7 +49,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::Build(const Tokenizer& token
   std::vector<std::vector<int32_t>> members(1 + kSingleLengths + kBounds);
   for (int32_t token = 0; token < width; ++token) {
     std::string_view bytes;
-    if (token < tokenizer.vocab_size() && !tokenizer.IsAdded(token)) bytes = tokenizer.TokenBytes(token);
+    if (static_cast<size_t>(token) < tokens.size()) bytes = tokens[static_cast<size_t>(token)];
     if (bytes.size() > kMaxTokenBytes) bytes = {};
     trie->bytes_ += bytes;
     trie->offsets_.push_back(static_cast<uint32_t>(trie->bytes_.size()));

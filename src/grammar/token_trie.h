@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,9 @@ class TokenTrie {
 
   /// `width` is that of the logits, at least the vocabulary's.
   static Result<std::shared_ptr<const TokenTrie>> Build(const Tokenizer& tokenizer, int32_t width);
+
+  /// The same for tokens given by their bytes; an empty one is never admitted.
+  static Result<std::shared_ptr<const TokenTrie>> FromTokens(const std::vector<std::string>& tokens, int32_t width);
 
   int32_t width() const { return width_; }
   /// 32-bit words of a mask.

@@ -1,0 +1,179 @@
+// Speed of structured output on one core: compiling, and masks along random walks, with the released vocabulary.
+//   grammar_bench TOKENIZER_JSON FOLDER_OF_SCHEMAS [WALKS_FOLDER]
+// Prints the share of schemas that compile, times of compilation and of masks (each grammar cold, as for the first
+// request that uses it), and writes the texts of the walks as JSON lines to WALKS_FOLDER for an independent validator.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/front_ends.h"
+#include "grammar/matcher.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int kWalks = 5;
+constexpr int kMaxTokens = 400;
+constexpr int32_t kLogitsWidth = 129280;
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double Percentile(std::vector<double>* values, double share) {
+  if (values->empty()) return 0;
+  std::ranges::sort(*values);
+  return (*values)[std::min(values->size() - 1, static_cast<size_t>(share * static_cast<double>(values->size())))];
+}
+
+void Print(const char* name, std::vector<double> seconds) {
+  std::printf("%-22s %7zu  p50 %9.1f us  p90 %9.1f us  p99 %9.1f us  max %9.1f us\n", name, seconds.size(),
+              1e6 * Percentile(&seconds, 0.5), 1e6 * Percentile(&seconds, 0.9), 1e6 * Percentile(&seconds, 0.99),
+              1e6 * Percentile(&seconds, 1));
+}
+
+struct Figures {
+  std::vector<double> compile;
+  std::vector<double> first_mask;
+  std::vector<double> mask;
+  std::vector<double> accept;
+  int ended = 0;
+  int walks = 0;
+};
+
+/// The tokens that lead to the end of a text, the best first: in a string, whose sign is that a letter may come, and
+/// outside.
+struct ClosingTokens {
+  explicit ClosingTokens(const TokenTrie& trie) {
+    for (int32_t token = 0; token < trie.width(); ++token) of[trie.BytesOf(token)] = token;
+    for (const char* text : {"}", "]", "\"", "0", "null", "false", ":", "["}) outside.push_back(of[text]);
+    for (const char* text : {"\"", "a", "0", "-", ":", "/", ".", "@", "Z"}) inside.push_back(of[text]);
+  }
+  std::map<std::string_view, int32_t> of;
+  std::vector<int32_t> inside;
+  std::vector<int32_t> outside;
+};
+
+bool Has(const std::vector<uint32_t>& words, int32_t token) {
+  return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
+}
+
+int32_t RandomToken(const std::vector<uint32_t>& words, std::mt19937* random) {
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    const auto token = static_cast<int32_t>((*random)() % (words.size() * 32));
+    if (Has(words, token)) return token;
+  }
+  std::vector<int32_t> tokens;
+  for (size_t word = 0; word < words.size(); ++word) {
+    for (uint32_t bits = words[word]; bits != 0; bits &= bits - 1) {
+      tokens.push_back(static_cast<int32_t>(word * 32) + __builtin_ctz(bits));
+    }
+  }
+  return tokens.empty() ? -1 : tokens[(*random)() % tokens.size()];
+}
+
+/// One text by random admitted tokens. After a while closing tokens come first, so that texts end.
+bool Walk(const std::shared_ptr<const CompiledGrammar>& grammar, ClosingTokens* closing, std::mt19937* random,
+          Figures* figures, std::string* text) {
+  constexpr int kPatience = 60;
+  const int32_t end = kLogitsWidth - 1;
+  Matcher matcher(grammar, {end});
+  std::vector<uint32_t> words(grammar->trie().words());
+  for (int step = 0; step < kMaxTokens; ++step) {
+    const double start = Now();
+    const Status status = matcher.FillMask(words);
+    const double seconds = Now() - start;
+    (step == 0 && figures->walks % kWalks == 0 ? figures->first_mask : figures->mask).push_back(seconds);
+    if (!status.ok()) return false;
+    int32_t token = RandomToken(words, random);
+    if (step > kPatience && Has(words, end)) token = end;
+    const bool in_string = Has(words, closing->of["x"]) || Has(words, closing->of["Z"]);
+    for (const int32_t better : in_string ? closing->inside : closing->outside) {
+      if (step <= kPatience || token == end || !Has(words, better)) continue;
+      token = better;
+      break;
+    }
+    if (token == end) return true;
+    const double accept = Now();
+    const auto accepted = matcher.Accept(token);
+    figures->accept.push_back(Now() - accept);
+    if (!accepted.ok() || !*accepted) return false;
+    *text += grammar->trie().BytesOf(token);
+  }
+  return false;
+}
+
+int Run(const std::string& tokenizer_path, const std::string& folder, const std::string& walks_folder) {
+  const auto tokenizer = Tokenizer::Load(tokenizer_path);
+  if (!tokenizer.ok()) {
+    std::fprintf(stderr, "%s\n", tokenizer.status().message().c_str());
+    return 1;
+  }
+  const double trie_start = Now();
+  const auto trie = TokenTrie::Build(**tokenizer, kLogitsWidth);
+  if (!trie.ok()) {
+    std::fprintf(stderr, "%s\n", trie.status().message().c_str());
+    return 1;
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  std::printf("token trie             %.1f ms\n", 1e3 * (Now() - trie_start));
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  ClosingTokens closing(**trie);
+  Figures figures;
+  std::mt19937 random(3);
+  for (const auto& path : files) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string schema(std::istreambuf_iterator<char>(file), {});
+    const double start = Now();
+    auto grammar = CompileJsonSchema(schema);
+    const double seconds = Now() - start;
+    if (!grammar.ok()) {
+      std::printf("refused %s: %s\n", path.lexically_relative(folder).c_str(), grammar.status().message().c_str());
+      continue;
+    }
+    figures.compile.push_back(seconds);
+    const auto compiled = CompiledGrammar::Make(std::move(*grammar), *trie);
+    std::ofstream walks;
+    if (!walks_folder.empty()) {
+      std::string name = path.lexically_relative(folder).string();
+      std::ranges::replace(name, '/', '_');
+      walks.open(walks_folder + "/" + name + "l", std::ios::binary);
+    }
+    for (int walk = 0; walk < kWalks; ++walk) {
+      std::string text;
+      const bool ended = Walk(compiled, &closing, &random, &figures, &text);
+      ++figures.walks;
+      figures.ended += ended ? 1 : 0;
+      for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;  // white space between parts, in JSON
+      if (ended) walks << text << "\n";
+    }
+  }
+  std::printf("%zu of %zu schemas compile, %d of %d walks end within %d tokens\n", figures.compile.size(), files.size(),
+              figures.ended, figures.walks, kMaxTokens);
+  Print("compile", figures.compile);
+  Print("first mask", figures.first_mask);
+  Print("later masks", figures.mask);
+  Print("accept", figures.accept);
+  return 0;
+}
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: grammar_bench TOKENIZER_JSON FOLDER_OF_SCHEMAS [WALKS_FOLDER]\n");
+    return 2;
+  }
+  return deepinfer::Run(argv[1], argv[2], argc > 3 ? argv[3] : "");
+}
