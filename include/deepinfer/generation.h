@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include "deepinfer/status.h"
 
 namespace deepinfer {
+
+class CompiledGrammar;
 
 /// How much of a prompt passes the decoder, and what a prefix hit recomputes (docs/kv-cache.md).
 enum class ReplayMode : uint8_t {
@@ -72,6 +75,13 @@ struct GenerationRequest {
   /// The token that separates reasoning from the answer and is itself no text; nothing: all output is content.
   std::optional<int32_t> end_of_reasoning;
   bool starts_in_reasoning = false;  ///< the prompt ends inside the reasoning
+
+  /// A grammar that was compiled before (src/grammar/), instead of sampling.structured_output; null: none.
+  std::shared_ptr<const CompiledGrammar> grammar;
+  /// The last tokens of the prompt are the beginning of the constrained text: so many.
+  int64_t constrained_prompt_tokens = 0;
+  /// With a grammar: tokens that may not come inside the reasoning, besides those that end the answer.
+  std::vector<int32_t> barred_in_reasoning;
 
   /// Called by the engine's threads whenever the stream has news, so that nobody need wait in Next. Must not block,
   /// throw or call the engine; may still be called while the stream is being destroyed. Empty: nobody is told.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "deepinfer/status.h"
+#include "deepinfer/structured_output.h"
 
 namespace deepinfer {
 
@@ -40,8 +41,9 @@ struct SamplingParams {
   int64_t top_k = 0;                ///< keep the k most likely tokens; 0 or -1: all
   double top_p = 1.0;               ///< (0, 1]: keep the smallest most-likely set with at least this probability
   double min_p = 0.0;               ///< 0..1: drop tokens less likely than this share of the most likely one
-  uint64_t seed = 0;                ///< 0..2^63-1: the same seed, prompt and parameters give the same tokens
-  int n = 1;                        ///< 1..128 answers; answer i has the seed SeedOfChoice(seed, i)
+  StructuredOutput structured_output;  ///< the text that may come; behind the reasoning, where there is one
+  uint64_t seed = 0;                   ///< 0..2^63-1: the same seed, prompt and parameters give the same tokens
+  int n = 1;                           ///< 1..128 answers; answer i has the seed SeedOfChoice(seed, i)
 
   // When the answer ends.
   int64_t max_tokens = kNoLimit;   ///< >= 1; the context may end the answer earlier

@@ -9,6 +9,7 @@
 #include "app/command.h"
 #include "app/engine_flags.h"
 #include "app/flags.h"
+#include "app/grammar_flags.h"
 #include "app/interrupt.h"
 #include "app/read_answers.h"
 #include "app/terminal.h"
@@ -105,6 +106,7 @@ class GenerateCommand : public Command {
     flags.add_flag("--no-bos", no_bos_, "Do not put the begin-of-sentence token before a text");
     flags.add_flag("--special", special_, "Control tokens spelt out in the text, such as <think>, become tokens");
     sampling_.AddTo(flags);
+    grammar_.AddTo(flags, "The answer belongs to");
     AddIntegerFlag(flags, "--logprobs", &logprobs_, 0, SamplingParams::kMaxLogprobs,
                    "With --json: beside each token's log probability those of the N most likely ones (default 0)");
     AddIntegerFlag(flags, "--prompt-logprobs", &sampling_.params.prompt_logprobs, 0, SamplingParams::kMaxLogprobs,
@@ -119,6 +121,7 @@ class GenerateCommand : public Command {
     // The object always has the log probability of each token; only --logprobs N adds alternatives.
     sampling_.params.logprobs = json_ ? std::max(logprobs_, 0) : -1;
     DEEPINFER_RETURN_IF_ERROR(sampling_.Check());
+    DEEPINFER_RETURN_IF_ERROR(grammar_.Check(false));
     if (!engine_.has_max_num_seqs()) engine_.options.max_num_seqs = sampling_.params.n;
     DEEPINFER_RETURN_IF_ERROR(engine_.Check());
     const bool has_ids = prompt_ids_flag_->count() > 0;
@@ -147,6 +150,7 @@ class GenerateCommand : public Command {
       DEEPINFER_ASSIGN_OR_RETURN(text, ReadInput(prompt_file_));
       if (text.ends_with('\n')) text.pop_back();
     }
+    DEEPINFER_ASSIGN_OR_RETURN(sampling_.params.structured_output, grammar_.Read());
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
     const Tokenizer& tokenizer = *engine->files().tokenizer;
     GenerationRequest request;
@@ -180,6 +184,7 @@ class GenerateCommand : public Command {
  private:
   EngineFlags engine_;
   SamplingFlags sampling_;
+  GrammarFlags grammar_;
   std::vector<std::string> words_;
   std::string prompt_file_;
   std::string prompt_ids_text_;

@@ -5,6 +5,7 @@
 
 #include "app/command.h"
 #include "app/flags.h"
+#include "app/grammar_flags.h"
 #include "app/terminal.h"
 #include "grammar/front_ends.h"
 #include "grammar/recogniser.h"
@@ -19,10 +20,7 @@ class GrammarCheckCommand : public Command {
   std::string_view summary() const override { return "Check a JSON Schema, regular expression or EBNF grammar"; }
 
   void AddFlags(CLI::App& flags) override {
-    schema_flag_ = flags.add_option("--json-schema", path_, "A file with a JSON Schema; - is standard input");
-    regex_flag_ = flags.add_option("--regex", path_, "A file with a regular expression; - is standard input");
-    ebnf_flag_ = flags.add_option("--ebnf", path_, "A file with a grammar in EBNF (GBNF); - is standard input");
-    for (CLI::Option* flag : {schema_flag_, regex_flag_, ebnf_flag_}) flag->type_name("FILE");
+    grammar_.AddTo(flags, "Check");
     AddRepeatedFlag(
         flags, "--string", [this](const std::string& text) { samples_.push_back(text); },
         "A text to try; may be given again");
@@ -35,15 +33,10 @@ class GrammarCheckCommand : public Command {
                    "White space allowed between two parts of a JSON text");
   }
 
-  Status Check() override {
-    if (schema_flag_->count() + regex_flag_->count() + ebnf_flag_->count() != 1) {
-      return Status::InvalidArgument("give one of --json-schema, --regex and --ebnf");
-    }
-    return Status::Ok();
-  }
+  Status Check() override { return grammar_.Check(true); }
 
   Result<int> Run() override {
-    DEEPINFER_ASSIGN_OR_RETURN(const std::string source, ReadInput(path_));
+    DEEPINFER_ASSIGN_OR_RETURN(const StructuredOutput source, grammar_.Read());
     DEEPINFER_ASSIGN_OR_RETURN(const Grammar grammar, Compile(source));
     for (const std::string& path : sample_files_) {
       DEEPINFER_ASSIGN_OR_RETURN(std::string sample, ReadInput(path));
@@ -62,16 +55,14 @@ class GrammarCheckCommand : public Command {
   }
 
  private:
-  Result<Grammar> Compile(std::string source) const {
-    if (schema_flag_->count() > 0) {
+  Result<Grammar> Compile(const StructuredOutput& source) const {
+    if (source.kind == StructuredOutput::Kind::kJsonSchema) {
       JsonSchemaOptions options;
       options.max_whitespace = max_whitespace_;
       if (key_order_ == "any") options.key_order = JsonSchemaOptions::KeyOrder::kAny;
-      return CompileJsonSchema(source, options);
+      return CompileJsonSchema(source.source, options);
     }
-    if (ebnf_flag_->count() > 0) return CompileEbnf(source);
-    if (source.ends_with('\n')) source.pop_back();  // the end of the file's only line
-    return CompileRegex(source);
+    return source.kind == StructuredOutput::Kind::kEbnf ? CompileEbnf(source.source) : CompileRegex(source.source);
   }
 
   static Result<std::string> Try(const Grammar& grammar, std::string_view sample) {
@@ -85,14 +76,11 @@ class GrammarCheckCommand : public Command {
     return std::string(recogniser.Accepts(state) ? "accepted" : "rejected at its end");
   }
 
-  std::string path_;
+  GrammarFlags grammar_;
   std::vector<std::string> samples_;
   std::vector<std::string> sample_files_;
   std::string key_order_ = "declared";
   int max_whitespace_ = 20;
-  CLI::Option* schema_flag_ = nullptr;
-  CLI::Option* regex_flag_ = nullptr;
-  CLI::Option* ebnf_flag_ = nullptr;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/slot_constraint.h"
 #include "engine/step_plan.h"
 #include "model/sequence_state.h"
 #include "ops/sampling.h"
@@ -25,7 +26,11 @@ struct DecodeSlot {
   int64_t outputs = 0;          ///< tokens chosen so far, those before a preemption included
   std::vector<SeenToken> seen;  ///< for the penalties; empty without them
 
+  std::unique_ptr<SlotConstraint> constraint;  ///< null: any text
+
   int32_t draft_count = 0;              ///< proposals that stand ready
+  int32_t certain_from = 0;             ///< drafts from here on are what the grammar leaves, not the draft head's
+  bool typical_drafts = true;           ///< the draft head's, none cut or added
   std::vector<int32_t> drafts;          // [b]
   std::vector<float> confidence;        // [b] logits
   std::vector<float> survival;          // [b] of these drafts, calibrated

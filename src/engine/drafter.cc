@@ -198,6 +198,32 @@ Status Drafter::Propose(std::span<const StepRow> rows) {
   return DraftBlocks();
 }
 
+Status Drafter::Constrain(DecodeSlot* slot, const Tokenizer* tokenizer) {
+  slot->typical_drafts = true;
+  slot->certain_from = slot->draft_count;
+  if (options_.draft_length == 0) return Status::Ok();
+  const auto own = static_cast<size_t>(slot->draft_count);
+  DEEPINFER_ASSIGN_OR_RETURN(const int32_t kept, slot->constraint->Admitted(std::span(slot->drafts).first(own)));
+  slot->certain_from = kept;
+  slot->draft_count = kept;
+  forced_.clear();
+  if (tokenizer != nullptr && kept < options_.draft_length) {
+    const auto admitted = std::span(slot->drafts).first(static_cast<size_t>(kept));
+    DEEPINFER_RETURN_IF_ERROR(
+        slot->constraint->Continuation(admitted, *tokenizer, options_.draft_length - kept, &forced_));
+  }
+  slot->typical_drafts = static_cast<size_t>(kept) == own && forced_.empty();
+  const float survival = kept == 0 ? 1 : slot->survival[static_cast<size_t>(kept) - 1];
+  for (auto k = static_cast<size_t>(kept); k < slot->survival.size(); ++k) {
+    const bool forced = k - static_cast<size_t>(kept) < forced_.size();
+    slot->survival[k] = forced ? survival : 0;
+    if (!forced) continue;
+    slot->drafts[k] = forced_[k - static_cast<size_t>(kept)];
+    ++slot->draft_count;
+  }
+  return Status::Ok();
+}
+
 Status Drafter::DraftBlocks() {
   items_.clear();
   rules_.Clear();
@@ -215,7 +241,8 @@ Status Drafter::DraftBlocks() {
   const auto sequences = static_cast<size_t>(std::ssize(items_));
   for (size_t s = 0; s < sequences; ++s) {
     DecodeSlot& slot = *drafting_[s];
-    slot.draft_count = options_.draft_length;
+    slot.draft_count = slot.certain_from = options_.draft_length;
+    slot.typical_drafts = true;
     // Positions behind the last proposal have no chance.
     std::fill(slot.confidence.begin(), slot.confidence.end(), -std::numeric_limits<float>::infinity());
     for (size_t k = 0; k < static_cast<size_t>(options_.draft_length); ++k) {

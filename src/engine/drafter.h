@@ -50,6 +50,10 @@ class Drafter {
   /// Proposes drafts for the next step of every slot that goes on, if that is worth it.
   Status Propose(std::span<const StepRow> rows);
 
+  /// Cuts the slot's drafts where its grammar forbids them and adds what the grammar leaves no choice about. Outputs
+  /// do not change: a draft stands only if it is the token that is chosen. `tokenizer` may be null: nothing is added.
+  Status Constrain(DecodeSlot* slot, const Tokenizer* tokenizer);
+
   void SetCalibration(const Calibration& calibration) { calibration_ = calibration; }
   const std::string& warning() const { return planner_.warning(); }
   int64_t bytes() const { return tap_storage_.bytes(); }
@@ -81,6 +85,7 @@ class Drafter {
   std::vector<float> survival_before_;  // [R, b]
   std::vector<int32_t> limits_;         // [R]
   std::vector<int32_t> lengths_;        // [R]
+  std::vector<int32_t> forced_;         // of one slot
 };
 
 }  // namespace deepinfer

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "checkpoint/fingerprint.h"
 #include "engine/measure_profile.h"
+#include "text/prompt_segments.h"
 
 namespace deepinfer {
 namespace {
@@ -96,6 +97,11 @@ EngineCore::EngineCore(ModelFiles files, EnginePlan plan)
 
 Status EngineCore::Build() {
   const ModelConfig& config = files_.checkpoint->config();
+  std::vector<int32_t> control_tokens;
+  if (const std::optional<int32_t> dsml = files_.tokenizer->IdOfAddedToken(special_token::kDsml))
+    control_tokens.push_back(*dsml);
+  grammars_ = std::make_unique<GrammarCompiler>(*files_.tokenizer, static_cast<int32_t>(config.vocab_size),
+                                                std::move(control_tokens));
   ops_ = MakeCpuOps(plan_.options.threads);
   DEEPINFER_ASSIGN_OR_RETURN(model_, Model::Create(*files_.checkpoint, files_.token_map, *ops_, plan_.model));
   DEEPINFER_ASSIGN_OR_RETURN(kv_, KvManager::Create(plan_.kv));
@@ -123,6 +129,7 @@ Status EngineCore::Build() {
   observations_ = std::make_unique<DraftObservations>(block);
   speculation_ = std::make_unique<SpeculationStatistics>(block);
   survival_.resize(static_cast<size_t>(block));
+  plan_.executor.tokenizer = files_.tokenizer.get();
   DEEPINFER_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*model_, *ops_, plan_.executor, pieces_.data(), profile_));
   executor_->drafter().SetCalibration(calibration_);
 
@@ -225,13 +232,43 @@ Status EngineCore::TokenizeBadWords(SamplingParams* sampling) const {
   return Status::Ok();
 }
 
+Result<std::shared_ptr<const OutputConstraint>> EngineCore::ConstraintOf(const GenerationRequest& request) const {
+  const StructuredOutput& wanted = request.sampling.structured_output;
+  std::shared_ptr<const CompiledGrammar> grammar = request.grammar;
+  if (grammar == nullptr) {
+    if (!wanted.wanted()) return std::shared_ptr<const OutputConstraint>();
+    Result<std::shared_ptr<const CompiledGrammar>> compiled = grammars_->Get(wanted);
+    if (!compiled.ok()) {
+      return Status(compiled.status().code(), "structured_output: " + compiled.status().message());
+    }
+    grammar = *compiled;
+  }
+  if (request.constrained_prompt_tokens < 0 || request.constrained_prompt_tokens > std::ssize(request.prompt)) {
+    return Status::InvalidArgument("constrained_prompt_tokens: expected at most the length of the prompt");
+  }
+  auto constraint = std::make_shared<OutputConstraint>();
+  constraint->grammar = std::move(grammar);
+  const std::vector<int64_t>& eos = files_.checkpoint->config().eos_token_ids;
+  constraint->end_ids.assign(eos.begin(), eos.end());
+  constraint->prompt_tokens = request.constrained_prompt_tokens;
+  if (request.starts_in_reasoning && request.end_of_reasoning.has_value()) {
+    constraint->begins_behind = *request.end_of_reasoning;
+    constraint->barred_before = constraint->end_ids;
+    constraint->barred_before.insert(constraint->barred_before.end(), request.barred_in_reasoning.begin(),
+                                     request.barred_in_reasoning.end());
+  }
+  return std::shared_ptr<const OutputConstraint>(std::move(constraint));
+}
+
 Result<std::unique_ptr<GenerationStream>> EngineCore::Submit(GenerationRequest request) {
   int64_t most_tokens = 0;
   DEEPINFER_RETURN_IF_ERROR(CheckRequest(request, &most_tokens));
   SamplingParams sampling = request.sampling;
   DEEPINFER_RETURN_IF_ERROR(TokenizeBadWords(&sampling));
   std::vector<int32_t> end_ids = sampling.stop_token_ids;
-  if (!sampling.ignore_eos) {
+  DEEPINFER_ASSIGN_OR_RETURN(const std::shared_ptr<const OutputConstraint> constraint, ConstraintOf(request));
+  // Nothing can follow the end of a constrained text.
+  if (!sampling.ignore_eos || constraint != nullptr) {
     const std::vector<int64_t>& eos = files_.checkpoint->config().eos_token_ids;
     end_ids.insert(end_ids.end(), eos.begin(), eos.end());
   }
@@ -256,6 +293,7 @@ Result<std::unique_ptr<GenerationStream>> EngineCore::Submit(GenerationRequest r
     one->sampling = sampling;
     one->sampling.seed = SamplingParams::SeedOfChoice(sampling.seed, i);
     one->end_ids = end_ids;
+    one->constraint = constraint;
     one->prompt_tokens = std::ssize(request.prompt);
     one->most_tokens = most_tokens;
     one->output.emplace(request, *files_.tokenizer);

@@ -20,6 +20,7 @@
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "engine/scheduler.h"
+#include "grammar/grammar_compiler.h"
 
 namespace deepinfer {
 
@@ -41,6 +42,8 @@ class EngineCore final : public Engine {
 
   const ModelFiles& files() const { return files_; }
   const StepProfile& profile() const { return profile_; }
+  /// Compiles grammars for GenerationRequest::grammar; any thread.
+  GrammarCompiler& grammars() { return *grammars_; }
 
   /// From the blocks of drafts so far. Only while nothing runs (WaitIdle).
   Result<Calibration> FitCalibration() const;
@@ -55,6 +58,8 @@ class EngineCore final : public Engine {
   Status Build();
   Status CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const;
   Status TokenizeBadWords(SamplingParams* sampling) const;
+  /// Null when any text will do. Waits for the grammar to be compiled.
+  Result<std::shared_ptr<const OutputConstraint>> ConstraintOf(const GenerationRequest& request) const;
   void Loop();
   void ReadOldest();
   void Learn(std::span<const float> confidence, const SlotResult& slot);
@@ -64,6 +69,7 @@ class EngineCore final : public Engine {
   ModelFiles files_;
   EnginePlan plan_;
   std::string fingerprint_;
+  std::unique_ptr<GrammarCompiler> grammars_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
   AlignedBuffer<uint8_t> pieces_;

@@ -27,6 +27,7 @@ struct Request {
   std::shared_ptr<Request> leader;  ///< choice 0 of the same prompt: its prefill is waited for and then shared
   SamplingParams sampling;
   std::vector<int32_t> end_ids;
+  std::shared_ptr<const OutputConstraint> constraint;
   int64_t prompt_tokens = 0;
   int64_t most_tokens = 0;  ///< prompt and answer
   std::optional<OutputWriter> output;

@@ -97,4 +97,22 @@ TokenRule RowRules::Make(const DecodeSlot& slot, std::span<const int32_t> text, 
   return rule;
 }
 
+void RowRules::LetEnd(const DecodeSlot& slot, std::span<const uint32_t> mask, TokenRule* rule) {
+  const int64_t output_index = rule->position - slot.input->prompt_tokens;
+  if (output_index >= slot.input->sampling.min_tokens) return;
+  const std::vector<int32_t>& ends = slot.input->end_ids;
+  const auto ends_of_word = [&](size_t word) {
+    uint32_t bits = 0;
+    for (const int32_t id : ends) {
+      if (static_cast<size_t>(id) / 32 == word) bits |= 1U << (id % 32);
+    }
+    return bits;
+  };
+  for (size_t word = 0; word < mask.size(); ++word) {
+    if (mask[word] != 0 && (mask[word] & ~ends_of_word(word)) != 0) return;
+  }
+  // Make() has put the end ids first.
+  rule->barred = rule->barred.subspan(ends.size());
+}
+
 }  // namespace deepinfer

@@ -26,6 +26,9 @@ class RowRules {
   TokenRule Make(const DecodeSlot& slot, std::span<const int32_t> text, std::span<const int32_t> unfed,
                  int64_t position);
 
+  /// min_tokens gives way where the grammar's `mask` leaves nothing but an end.
+  static void LetEnd(const DecodeSlot& slot, std::span<const uint32_t> mask, TokenRule* rule);
+
   /// Whether a request needs SeenToken lists.
   static bool HasPenalties(const SamplingParams& params);
 

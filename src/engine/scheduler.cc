@@ -192,6 +192,7 @@ bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
   input->most_tokens = request->most_tokens;
   input->replay = request->cache.settings;
   input->prompt_logprobs = prompt_logprobs;
+  input->constraint = request->constraint;
   request->input = std::move(input);
 
   request->slot = free_slots_.back();
@@ -300,7 +301,8 @@ void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResu
     counts_.drafts.accepted += slot.accepted;
     if (on_drafts) {
       // A block that an end token cut short says nothing about the draft behind it.
-      const auto block = static_cast<size_t>(slot.drafted > 0 && !slot.finished ? options_.draft_block : 0);
+      const auto block =
+          static_cast<size_t>(slot.drafted > 0 && !slot.finished && slot.typical ? options_.draft_block : 0);
       on_drafts(std::span(result.confidence).subspan(block > 0 ? static_cast<size_t>(slot.first_confidence) : 0, block),
                 slot);
     }
@@ -391,7 +393,8 @@ void Scheduler::LeaveSlot(Request& request) {
 void Scheduler::Sweep() {
   for (size_t i = 0; i < running_.size();) {
     const std::shared_ptr<Request> request = running_[i];
-    if (!request->finished && request->stream->cancelled(request->choice)) Finish(request, FinishReason::kCancelled, Status::Ok());
+    if (!request->finished && request->stream->cancelled(request->choice))
+      Finish(request, FinishReason::kCancelled, Status::Ok());
     const bool leaves = (request->finished || request->preempt) && request->steps_in_flight == 0;
     if (!leaves) {
       ++i;

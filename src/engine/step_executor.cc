@@ -6,6 +6,18 @@
 #include "base/clock.h"
 
 namespace deepinfer {
+namespace {
+
+Status NothingToChoose(const DecodeSlot& slot) {
+  if (slot.constraint == nullptr) {
+    return Status::Internal("logits: expected finite numbers and a token that is not barred");
+  }
+  return Status::InvalidArgument(
+      "structured output: bad_words, logit_bias or allowed tokens bar everything that the grammar leaves");
+}
+
+}  // namespace
+
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(Model& model, Ops& ops, const ExecutorOptions& options,
                                                            uint8_t* pieces, StepProfile profile) {
   std::unique_ptr<StepExecutor> executor(new StepExecutor(model, ops, options, pieces));
@@ -20,6 +32,7 @@ StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& option
     slots_[i].state = SequenceState::CreateLent(layout_, options.max_model_len,
                                                 pieces + static_cast<int64_t>(i) * layout_->PieceBytes());
   }
+  mask_worker_.Reserve(slots_.size());
   const auto most_rows = static_cast<size_t>(model.options().max_rows_per_step);
   rows_.reserve(slots_.size());
   ids_.reserve(most_rows);
@@ -73,6 +86,12 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
     for (StepRow& row : rows_) Accept(row, result);
     drafter_->KeepTaps(rows_, forward_);
     status = drafter_->Propose(rows_);
+    for (StepRow& row : rows_) {
+      if (row.slot->constraint != nullptr && row.slot->pending >= 0 && !row.slot->finished) {
+        const Status constrained = drafter_->Constrain(row.slot, options_.tokenizer);
+        if (!constrained.ok()) Fail(row, constrained, result);
+      }
+    }
   }
   if (status.ok()) {
     for (const StepRow& row : rows_) SaveRings(row, result);
@@ -107,11 +126,21 @@ void StepExecutor::Start(const SlotStart& start) {
   slot.rolling = start.rolling;
   slot.next_rolling = 0;
 
+  slot.constraint.reset();
+  if (input.constraint != nullptr) {
+    slot.constraint = std::make_unique<SlotConstraint>(input.constraint, options_.drafts.draft_length);
+    // What is part of the text already: the end of the prompt, and what was generated before a preemption.
+    for (int64_t i = input.prompt_tokens - input.constraint->prompt_tokens; i < std::ssize(input.ids); ++i) {
+      slot.broken = slot.constraint->Accept(input.ids[static_cast<size_t>(i)]);
+      if (!slot.broken.ok()) break;
+    }
+  }
+
   const ReplayPlan& replay = start.replay;
   slot.state->Clear();
   slot.state->Resume(std::span(input.ids).first(static_cast<size_t>(replay.first_position)), replay.hit_tokens,
                      replay.encoder_start, replay.decoder_start);
-  if (start.rings != nullptr && !slot.state->LoadRings(start.rings)) {
+  if (start.rings != nullptr && !slot.state->LoadRings(start.rings) && slot.broken.ok()) {
     slot.broken = Status::Internal("the ring snapshot of a cached prefix is not the one that was asked for");
   }
 }
@@ -200,16 +229,43 @@ Status StepExecutor::Forward() {
       rules_.push_back(row_rules_.Make(slot, slot.input->ids, {}, row.first_position + row.row_count));
     }
     row.rule_count = static_cast<int32_t>(rules_.size()) - row.first_rule;
+    AddMasks(row);
   }
   if (batch_.empty()) {
     forward_ = {};
     return Status::Ok();
   }
+  mask_worker_.Begin();
   Result<ForwardResult> forward = model_.Forward({batch_});
+  mask_worker_.Wait();
   if (!forward.ok()) return forward.status();
   forward_ = *forward;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i].first_logits = forward_.items[i].first_logits;
+  for (const StepRow& row : rows_) ApplyMasks(row);
   return Status::Ok();
+}
+
+void StepExecutor::AddMasks(const StepRow& row) {
+  DecodeSlot& slot = *row.slot;
+  if (slot.constraint == nullptr || !slot.broken.ok() || !(row.decode || row.item->last)) return;
+  mask_worker_.Add(slot.constraint.get(), std::span(slot.drafts).first(static_cast<size_t>(row.drafts)));
+}
+
+void StepExecutor::ApplyMasks(const StepRow& row) {
+  DecodeSlot& slot = *row.slot;
+  if (slot.constraint == nullptr || !slot.broken.ok() || !(row.decode || row.item->last)) return;
+  if (!slot.constraint->status().ok()) {
+    slot.broken = slot.constraint->status();
+    return;
+  }
+  // The rules of the choices are the last ones of the row.
+  const int32_t first = row.first_rule + row.rule_count - 1 - row.drafts;
+  for (int32_t i = 0; i <= row.drafts; ++i) {
+    TokenRule& rule = rules_[static_cast<size_t>(first + i)];
+    const std::span<const uint32_t> mask = slot.constraint->mask(i);
+    rule.allowed = mask.data();
+    RowRules::LetEnd(slot, mask, &rule);
+  }
 }
 
 Status StepExecutor::Choose(StepResult* result) {
@@ -238,6 +294,7 @@ Status StepExecutor::Choose(StepResult* result) {
     for (TokenRule& rule : one_draft_rules_) {
       rule.purpose = RandomPurpose::kDraft;
       rule.barred = {};
+      rule.allowed = nullptr;
       rule.seen = slot.seen;
       rule.top_logprobs = -1;
     }
@@ -245,6 +302,8 @@ Status StepExecutor::Choose(StepResult* result) {
                            std::span(rules_).subspan(first, drafts + 1),
                            ConstFloatView(slot.draft_logits.data(), row.drafts, vocabulary, vocabulary),
                            one_draft_rules_, std::span(slot.drafts).first(drafts)};
+    // What the grammar leaves was proposed with certainty.
+    for (size_t i = static_cast<size_t>(slot.certain_from); i < drafts; ++i) one_draft_rules_[i].temperature = 0;
     DraftVerdict verdict;
     ops_.AcceptDrafts({&check, 1}, {&verdict, 1});
     // Accept() reads the outcome as the choices of a coupled verification.
@@ -279,6 +338,10 @@ void StepExecutor::Emit(StepRow& row, int32_t id, const TokenChoice& choice, Ste
   ++slot_result.token_count;
   ++slot.outputs;
   slot.pending = id;
+  if (slot.constraint != nullptr) {
+    const Status accepted = slot.constraint->Accept(id);
+    if (!accepted.ok()) return Fail(row, accepted, result);
+  }
   if (RowRules::HasPenalties(slot.input->sampling)) RowRules::See(&slot.seen, id, false);
   const std::vector<int32_t>& ends = slot.input->end_ids;
   if (std::find(ends.begin(), ends.end(), id) != ends.end()) {
@@ -334,7 +397,7 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
     if (row.item->last) {
       const TokenChoice& choice = choices_[static_cast<size_t>(row.first_rule + row.rule_count - 1)];
       if (choice.id < 0) {
-        Fail(row, Status::Internal("logits: expected finite numbers and a token that is not barred"), result);
+        Fail(row, NothingToChoose(slot), result);
       } else {
         Emit(row, choice.id, choice, result);
       }
@@ -349,7 +412,7 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
   while (!slot_result.finished) {
     const TokenChoice& choice = choices_[static_cast<size_t>(row.first_rule + emitted)];
     if (choice.id < 0) {
-      Fail(row, Status::Internal("logits: expected finite numbers and a token that is not barred"), result);
+      Fail(row, NothingToChoose(slot), result);
       break;
     }
     const bool stands = emitted < row.drafts && choice.id == slot.drafts[static_cast<size_t>(emitted)];
@@ -365,12 +428,13 @@ void StepExecutor::Accept(StepRow& row, StepResult* result) {
   }
   slot_result.length = slot.state->length();
   slot_result.drafted = slot.draft_count;
+  slot_result.typical = slot.typical_drafts;
   slot_result.verified = row.drafts;
   slot_result.accepted = accepted;
   if (slot.draft_count > 0) {
     slot_result.first_confidence = static_cast<int32_t>(result->confidence.size());
     result->confidence.insert(result->confidence.end(), slot.confidence.begin(), slot.confidence.end());
-    drafter_->Observe(&slot);
+    if (slot.typical_drafts) drafter_->Observe(&slot);
   }
   slot.finished = slot_result.finished;
   slot.draft_count = 0;

@@ -16,6 +16,7 @@
 #include "deepinfer/engine.h"
 #include "engine/decode_slot.h"
 #include "engine/drafter.h"
+#include "engine/mask_worker.h"
 #include "engine/row_rules.h"
 #include "engine/step_plan.h"
 #include "engine/step_row.h"
@@ -27,6 +28,7 @@ struct ExecutorOptions {
   int64_t slots = 1;
   int64_t max_model_len = 0;  ///< tokens of one sequence
   DrafterOptions drafts;
+  const Tokenizer* tokenizer = nullptr;  ///< spells text that a grammar forces; null: nothing is forced
 };
 
 class StepExecutor {
@@ -51,6 +53,8 @@ class StepExecutor {
   void GatherRows(const StepPlan& plan);
   Status RestartEncoders();
   Status Forward();
+  void AddMasks(const StepRow& row);
+  void ApplyMasks(const StepRow& row);
   Status Choose(StepResult* result);
   void Accept(StepRow& row, StepResult* result);
   void RecordPromptLogprobs(const StepRow& row, StepResult* result);
@@ -63,6 +67,7 @@ class StepExecutor {
   ExecutorOptions options_;
   std::shared_ptr<const SequenceLayout> layout_;
   std::vector<DecodeSlot> slots_;
+  MaskWorker mask_worker_;
   std::unique_ptr<Drafter> drafter_;
 
   // Of the running step.

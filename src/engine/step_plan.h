@@ -19,6 +19,7 @@
 #include "deepinfer/generation.h"
 #include "deepinfer/sampling_params.h"
 #include "deepinfer/status.h"
+#include "engine/slot_constraint.h"
 #include "model/model.h"
 
 namespace deepinfer {
@@ -30,11 +31,12 @@ inline constexpr int kRollingSnapshots = 4;
 struct RequestInput {
   std::vector<int32_t> ids;  ///< prompt, and what was generated before a preemption
   int64_t prompt_tokens = 0;
-  SamplingParams sampling;       ///< seed of this choice; bad_words as bad_token_sequences
-  std::vector<int32_t> end_ids;  ///< tokens that end the answer
-  int64_t most_tokens = 0;       ///< prompt and answer
-  ReplaySettings replay;         ///< of the request's mode
-  bool prompt_logprobs = false;  ///< of this run: not computed before
+  SamplingParams sampling;                             ///< seed of this choice; bad_words as bad_token_sequences
+  std::vector<int32_t> end_ids;                        ///< tokens that end the answer
+  int64_t most_tokens = 0;                             ///< prompt and answer
+  ReplaySettings replay;                               ///< of the request's mode
+  bool prompt_logprobs = false;                        ///< of this run: not computed before
+  std::shared_ptr<const OutputConstraint> constraint;  ///< null: any text
 };
 
 /// A request takes a slot. What the slot held before is forgotten.
@@ -107,6 +109,7 @@ struct SlotResult {
   int32_t verified = 0;
   int32_t accepted = 0;
   int32_t first_confidence = 0;  ///< in StepResult::confidence, [b] logits when drafted > 0
+  bool typical = true;           ///< false: a grammar chose among the drafts, so they say nothing about the draft head
   std::array<RollingSnapshot, 2> snapshots;
   int32_t snapshot_count = 0;
 };

@@ -1,0 +1,114 @@
+#include "engine/slot_constraint.h"
+
+#include <algorithm>
+#include <string>
+
+namespace deepinfer {
+namespace {
+
+/// As far as forced text is followed: more than one step can verify.
+constexpr size_t kMostForcedBytes = 96;
+
+void Clear(std::span<uint32_t> words, const std::vector<int32_t>& ids) {
+  for (const int32_t id : ids) words[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
+}
+
+}  // namespace
+
+SlotConstraint::SlotConstraint(std::shared_ptr<const OutputConstraint> constraint, int64_t most_drafts)
+    : constraint_(std::move(constraint)),
+      free_(constraint_->begins_behind >= 0),
+      matcher_(constraint_->grammar, constraint_->end_ids),
+      words_(constraint_->grammar->trie().words()),
+      masks_(words_ * static_cast<size_t>(1 + most_drafts)) {}
+
+Result<bool> SlotConstraint::Step(int32_t id) {
+  if (free_) {
+    const std::vector<int32_t>& barred = constraint_->barred_before;
+    if (std::find(barred.begin(), barred.end(), id) != barred.end()) return false;
+    if (id == constraint_->begins_behind) free_ = false;
+    return true;
+  }
+  DEEPINFER_ASSIGN_OR_RETURN(const bool admitted, matcher_.Accept(id));
+  if (admitted) ++steps_in_matcher_;
+  return admitted;
+}
+
+void SlotConstraint::TakeBack() {
+  matcher_.Rollback(steps_in_matcher_);
+  steps_in_matcher_ = 0;
+  free_ = free_before_steps_;
+}
+
+Status SlotConstraint::Accept(int32_t id) {
+  const Result<bool> admitted = Step(id);
+  steps_in_matcher_ = 0;
+  DEEPINFER_RETURN_IF_ERROR(admitted.status());
+  if (!*admitted) return Status::InvalidArgument("token " + std::to_string(id) + " does not continue the grammar");
+  return Status::Ok();
+}
+
+Result<int32_t> SlotConstraint::Admitted(std::span<const int32_t> drafts) {
+  free_before_steps_ = free_;
+  int32_t count = 0;
+  Status status;
+  for (const int32_t id : drafts) {
+    const Result<bool> admitted = Step(id);
+    status = admitted.status();
+    if (!status.ok() || !*admitted) break;
+    ++count;
+  }
+  TakeBack();
+  DEEPINFER_RETURN_IF_ERROR(status);
+  return count;
+}
+
+Status SlotConstraint::Continuation(std::span<const int32_t> drafts, const Tokenizer& tokenizer, int64_t most,
+                                    std::vector<int32_t>* ids) {
+  free_before_steps_ = free_;
+  Status status;
+  for (const int32_t id : drafts) {
+    const Result<bool> admitted = Step(id);
+    status = admitted.status();
+    if (!status.ok() || !*admitted) break;
+  }
+  std::vector<int32_t> forced;
+  if (status.ok() && !free_) {
+    const Result<std::string> bytes = matcher_.ForcedBytes(kMostForcedBytes);
+    status = bytes.status();
+    // Control tokens have spellings of their own in grammars, which no tokenizer reads.
+    if (bytes.ok() && !bytes->empty()) {
+      status = tokenizer.Encode(bytes->substr(0, bytes->find('\xFF')), &forced);
+      if (!forced.empty()) forced.pop_back();
+    }
+  }
+  TakeBack();
+  DEEPINFER_RETURN_IF_ERROR(status);
+  const auto count = std::min<std::ptrdiff_t>(std::ssize(forced), most);
+  ids->insert(ids->end(), forced.begin(), forced.begin() + count);
+  return Status::Ok();
+}
+
+void SlotConstraint::FillMasks(std::span<const int32_t> drafts) {
+  free_before_steps_ = free_;
+  for (size_t row = 0; row <= drafts.size() && status_.ok(); ++row) {
+    const auto words = std::span(masks_).subspan(row * words_, words_);
+    if (free_) {
+      std::fill(words.begin(), words.end(), ~0U);
+      Clear(words, constraint_->barred_before);
+    } else {
+      status_ = matcher_.FillMask(words);
+    }
+    if (row == drafts.size() || !status_.ok()) break;
+    const Result<bool> admitted = Step(drafts[row]);
+    status_ = admitted.status();
+    if (admitted.ok() && !*admitted) status_ = Status::Internal("a draft that the grammar does not admit is verified");
+  }
+  TakeBack();
+}
+
+std::span<const uint32_t> SlotConstraint::mask(int32_t drafts) const {
+  return std::span(masks_).subspan(static_cast<size_t>(drafts) * words_, words_);
+}
+
+}  // namespace deepinfer
