@@ -69,7 +69,7 @@ struct Uri {
     const string rooted = "/(?:" + character + "+" + slashes + ")?";
     const string tail = "(?:\\?(?:" + character + "|[/?])*)?(?:#(?:" + character + "|[/?])*)?";
     absolute = "[A-Za-z][A-Za-z0-9+.\\-]*:(?://" + authority + slashes + "|" + rooted + "|" + character + "+" +
-               slashes + "|)" + tail;
+               slashes + ")" + tail;
     relative =
         "(?://" + authority + slashes + "|" + rooted + "|(?:[" + plain + "@]|" + escaped + ")+" + slashes + "|)" + tail;
   }
@@ -99,6 +99,18 @@ std::map<string, string, std::less<>> MakePatterns() {
 }
 
 }  // namespace
+
+bool IsKnownFormat(std::string_view format) {
+  return PatternOfFormat(format).has_value() || RangeOfFormat(format).has_value();
+}
+
+std::optional<IntegerRange> RangeOfFormat(std::string_view format) {
+  if (format == "int32") return IntegerRange{"-2147483648", "2147483647"};
+  if (format == "int64") return IntegerRange{"-9223372036854775808", "9223372036854775807"};
+  if (format == "uint32") return IntegerRange{"0", "4294967295"};
+  if (format == "uint64") return IntegerRange{"0", "18446744073709551615"};
+  return std::nullopt;
+}
 
 std::optional<std::string> PatternOfFormat(std::string_view format) {
   static const auto patterns = MakePatterns();

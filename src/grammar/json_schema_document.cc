@@ -76,6 +76,7 @@ Result<std::unique_ptr<JsonSchemaDocument>> JsonSchemaDocument::Parse(std::strin
 
 Status JsonSchemaDocument::ReadDraft(const JsonSchemaOptions& options) {
   draft7_ = options.draft == JsonSchemaOptions::Draft::kDraft7;
+  reference_hides_others_ = draft7_;
   const std::string* name = StringIn(root_, "$schema");
   if (name == nullptr) return Status::Ok();
   if (name->find("json-schema.org/") == std::string::npos) {
@@ -89,7 +90,7 @@ Status JsonSchemaDocument::ReadDraft(const JsonSchemaOptions& options) {
 
 void JsonSchemaDocument::Register(const JsonValue& schema, const std::string& path, const std::string& outer_base) {
   std::string base = outer_base;
-  const bool only_reference = draft7_ && schema.Find("$ref") != nullptr;
+  const bool only_reference = reference_hides_others_ && schema.Find("$ref") != nullptr;
   if (const std::string* id = StringIn(schema, draft4_ ? "id" : "$id"); id != nullptr && !only_reference) {
     const std::string uri = ResolveUri(base, *id);
     const size_t mark = std::min(uri.find('#'), uri.size());

@@ -26,8 +26,12 @@ class JsonSchemaDocument {
   static Result<std::unique_ptr<JsonSchemaDocument>> Parse(std::string_view text, const JsonSchemaOptions& options);
 
   const JsonValue& root() const { return root_; }
-  /// Whether the rules of draft 7 and before hold: what stands beside $ref does not count.
+  /// Whether the keywords of draft 7 and before hold.
   bool IsDraft7() const { return draft7_; }
+  /// Whether what stands beside $ref does not count. By the letter that is so before draft 2019-09, but many
+  /// validators and authors think otherwise; so only when the caller asks for draft 7. A text that satisfies both the
+  /// reference and its neighbours is right for everyone.
+  bool ReferenceHidesOthers() const { return reference_hides_others_; }
   const Place& PlaceOf(const JsonValue& schema) const { return places_.at(&schema); }
   /// The schema that the $ref or $dynamicRef `reference` in `from` stands for.
   Result<const JsonValue*> Resolve(const JsonValue& from, std::string_view reference, bool dynamic);
@@ -43,6 +47,7 @@ class JsonSchemaDocument {
   JsonValue root_;
   bool draft7_ = false;
   bool draft4_ = false;
+  bool reference_hides_others_ = false;
   std::unordered_map<const JsonValue*, Place> places_;
   std::unordered_map<std::string, const JsonValue*> by_uri_;
   std::unordered_map<std::string, int> dynamic_anchors_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "grammar/json_format.h"
+
 namespace deepinfer {
 namespace {
 
@@ -93,7 +95,7 @@ Status SchemaSet::Read(int index) {
   const JsonValue& schema = *sources_[static_cast<size_t>(index)];
   SchemaNode node = nodes_[static_cast<size_t>(index)];
   const auto* members = schema.AsObject();
-  const bool only_reference = document_->IsDraft7() && schema.Find("$ref") != nullptr;
+  const bool only_reference = document_->ReferenceHidesOthers() && schema.Find("$ref") != nullptr;
   for (const JsonMember& member : *members) {
     if (only_reference && member.key != "$ref") continue;
     DEEPINFER_RETURN_IF_ERROR(ReadKeyword(schema, member, &node));
@@ -146,6 +148,9 @@ Status SchemaSet::ReadKeyword(const JsonValue& schema, const JsonMember& member,
     if (key == "pattern") {
       node->pattern = *text;
     } else if (options_.format == JsonSchemaOptions::Format::kEnforce) {
+      if (!IsKnownFormat(*text)) {
+        return Status::Unsupported(fmt::format("{}/format: the format {} is not known", node->path, *text));
+      }
       node->format = *text;
     }
     return Status::Ok();

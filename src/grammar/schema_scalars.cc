@@ -197,6 +197,11 @@ Status SchemaScalars::AddNumber(const SchemaNode& node, std::vector<RegexId>* pa
   if (node.minimum_2) parts->push_back(NumberFrom(*node.minimum_2, true, pool_));
   if (node.maximum) parts->push_back(NumberUpTo(*node.maximum, node.maximum_strict, pool_));
   if (node.maximum_2) parts->push_back(NumberUpTo(*node.maximum_2, true, pool_));
+  if (const auto range = node.format ? RangeOfFormat(*node.format) : std::nullopt) {
+    parts->push_back(WholeNumber(pool_));
+    parts->push_back(NumberFrom(*ParseDecimal(range->least), false, pool_));
+    parts->push_back(NumberUpTo(*ParseDecimal(range->greatest), false, pool_));
+  }
   if (node.multiple_of) parts->push_back(NumberMultipleOf(*node.multiple_of, pool_));
   return Status::Ok();
 }
@@ -221,9 +226,7 @@ Status SchemaScalars::AddString(const SchemaNode& node, std::vector<RegexId>* pa
   }
   if (!node.format) return Status::Ok();
   const auto pattern = PatternOfFormat(*node.format);
-  if (!pattern) {
-    return Status::Unsupported(fmt::format("{}/format: the format {} is not known", node.path, *node.format));
-  }
+  if (!pattern) return Status::Ok();  // of numbers
   const auto known = formats_.find(*node.format);
   if (known != formats_.end()) {
     parts->push_back(known->second);
