@@ -92,7 +92,8 @@ bool StreamState::NextFor(GenerationDelta* delta, int milliseconds, bool* timed_
   while (!TakeNews(delta)) {
     if (unfinished_ == 0) return false;
     if (*timed_out) return true;
-    *timed_out = news_.wait_until(lock, deadline) == std::cv_status::timeout;
+    // A wait is a system call and a change of threads even when its time is over.
+    *timed_out = milliseconds <= 0 || news_.wait_until(lock, deadline) == std::cv_status::timeout;
   }
   *timed_out = false;
   return true;
