@@ -99,7 +99,7 @@ RegexId Alphabet::OneOf(const CodePointSet& set) {
         }
         const uint32_t digit = point & 15;
         ByteSet last = ByteSet::Range("0123456789abcdef"[digit], "0123456789abcdef"[digit]);
-        last.Add(static_cast<uint8_t>("0123456789ABCDEF"[digit]));
+        if (spelling_ == Spelling::kJson) last.Add(static_cast<uint8_t>("0123456789ABCDEF"[digit]));
         parts.push_back(pool_->Concat(pool_->Text(point < 16 ? "\\u000" : "\\u001"), pool_->Bytes(last)));
       }
     }

@@ -1,8 +1,8 @@
 // Alphabet: how characters are spelt in bytes: as UTF-8, or as the inside of a JSON string.
 //
 // In JSON spelling a character has one form, that of json.dumps(ensure_ascii=False): itself, or where JSON asks for it
-// the short escape, or \u00XX (hexadecimal digits in either case). With one form each, intersection and complement
-// of languages of strings are those of their spellings.
+// the short escape, or \u00xx (kJson: hexadecimal digits in either case). With one form each, intersection and
+// complement of languages of strings are those of their spellings.
 // Thread-safety: one thread, that of the pool. Ownership: refers to the pool. Errors: none (regex_pool.h).
 #ifndef DEEPINFER_GRAMMAR_ALPHABET_H_
 #define DEEPINFER_GRAMMAR_ALPHABET_H_
@@ -18,7 +18,7 @@ namespace deepinfer {
 
 class Alphabet {
  public:
-  enum class Spelling { kUtf8, kJson };
+  enum class Spelling { kUtf8, kJson, kPythonJson };
   Alphabet(RegexPool* pool, Spelling spelling) : pool_(pool), spelling_(spelling) {}
 
   /// One character of the set.

@@ -1,7 +1,7 @@
 #include <optional>
 
 #include "grammar/ebnf_parser.h"
-#include "grammar/front_ends.h"
+#include "grammar/front_end_rules.h"
 
 namespace deepinfer {
 namespace {
@@ -14,15 +14,14 @@ class Compiler {
 
   Result<int32_t> Compile() {
     FindRegularRules();
-    std::vector<int32_t> rules;
-    for (size_t i = 0; i < source_.bodies.size(); ++i) rules.push_back(builder_->AddRule());
+    for (size_t i = 0; i < source_.bodies.size(); ++i) rules_.push_back(builder_->AddRule());
     for (size_t i = 0; i < source_.bodies.size(); ++i) {
       const int32_t end = builder_->AddState();
       builder_->SetFinal(end);
-      Emit(source_.bodies[i], builder_->StartOf(rules[i]), end);
+      Emit(source_.bodies[i], builder_->StartOf(rules_[i]), end);
       DEEPINFER_RETURN_IF_ERROR(builder_->CheckLimits());
     }
-    return rules[static_cast<size_t>(source_.root)];
+    return rules_[static_cast<size_t>(source_.root)];
   }
 
  private:
@@ -71,7 +70,7 @@ class Compiler {
     if (const std::optional<RegexId> regex = RegexOf(index)) {
       builder_->AddEdge(from, builder_->AddTerminal(*regex), to);
     } else if (node.kind == Node::Kind::kRule) {
-      builder_->AddEdge(from, Symbol::Rule(node.rule), to);
+      builder_->AddEdge(from, Symbol::Rule(rules_[static_cast<size_t>(node.rule)]), to);
     } else if (node.kind == Node::Kind::kEither) {
       for (const int part : node.parts) Emit(part, from, to);
     } else if (node.kind == Node::Kind::kConcat) {
@@ -109,18 +108,24 @@ class Compiler {
   GrammarBuilder* builder_;
   std::vector<std::optional<RegexId>> regular_;  // by node
   std::vector<std::optional<RegexId>> of_rule_;
+  std::vector<int32_t> rules_;  // of the builder
 };
 
 }  // namespace
 
-Result<Grammar> CompileEbnf(std::string_view text, const GrammarLimits& limits) {
-  if (text.size() > limits.max_source_bytes) {
-    return Status::ResourceExhausted("a grammar has at most " + std::to_string(limits.max_source_bytes) + " bytes");
+Result<int32_t> AddEbnf(std::string_view text, GrammarBuilder* builder) {
+  const size_t most = builder->limits().max_source_bytes;
+  if (text.size() > most) {
+    return Status::ResourceExhausted("a grammar has at most " + std::to_string(most) + " bytes");
   }
-  GrammarBuilder builder(limits);
-  Alphabet alphabet(&builder.pool(), Alphabet::Spelling::kUtf8);
+  Alphabet alphabet(&builder->pool(), Alphabet::Spelling::kUtf8);
   DEEPINFER_ASSIGN_OR_RETURN(const EbnfGrammar source, ParseEbnf(text, &alphabet));
-  DEEPINFER_ASSIGN_OR_RETURN(const int32_t root, Compiler(source, &builder).Compile());
+  return Compiler(source, builder).Compile();
+}
+
+Result<Grammar> CompileEbnf(std::string_view text, const GrammarLimits& limits) {
+  GrammarBuilder builder(limits);
+  DEEPINFER_ASSIGN_OR_RETURN(const int32_t root, AddEbnf(text, &builder));
   return builder.Build(root, "no text satisfies the grammar");
 }
 

@@ -1,4 +1,4 @@
-#include "grammar/front_ends.h"
+#include "grammar/front_end_rules.h"
 #include "grammar/json_schema_document.h"
 #include "grammar/json_schema_node.h"
 #include "grammar/schema_rules.h"
@@ -37,24 +37,41 @@ bool IsSeparator(std::string_view text, char mark) {
          text.find_first_not_of(" \t\r\n", first + 1) == std::string_view::npos;
 }
 
+Result<std::unique_ptr<JsonSchemaDocument>> Read(std::string_view schema, const JsonSchemaOptions& options,
+                                                 const GrammarBuilder& builder) {
+  const size_t most = builder.limits().max_source_bytes;
+  if (schema.size() > most) {
+    return Status::ResourceExhausted("a schema has at most " + std::to_string(most) + " bytes");
+  }
+  return JsonSchemaDocument::Parse(schema, options);
+}
+
 }  // namespace
 
-Result<Grammar> CompileJsonSchema(std::string_view schema, const JsonSchemaOptions& options,
-                                  const GrammarLimits& limits) {
-  if (schema.size() > limits.max_source_bytes) {
-    return Status::ResourceExhausted("a schema has at most " + std::to_string(limits.max_source_bytes) + " bytes");
-  }
-  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<JsonSchemaDocument> document, JsonSchemaDocument::Parse(schema, options));
+Result<int32_t> AddJsonSchema(std::string_view schema, const JsonSchemaOptions& options, GrammarBuilder* builder) {
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<JsonSchemaDocument> document, Read(schema, options, *builder));
   JsonSchemaOptions form = options;
   DEEPINFER_RETURN_IF_ERROR(ReadGuidance(document->root(), &form));
   if (!IsSeparator(form.item_separator, ',') || !IsSeparator(form.key_separator, ':')) {
     return Status::InvalidArgument("a separator is ',' or ':' with white space around it");
   }
-  GrammarBuilder builder(limits);
   SchemaSet schemas(std::move(document), form);
   DEEPINFER_ASSIGN_OR_RETURN(const int root, schemas.Root());
-  SchemaRules rules(&builder, &schemas, form);
-  DEEPINFER_ASSIGN_OR_RETURN(const int32_t rule, rules.Build(root));
+  return SchemaRules(builder, &schemas, form).Build(root);
+}
+
+Result<int32_t> AddArguments(std::string_view schema, const JsonSchemaOptions& options, const ArgumentForm& form,
+                             GrammarBuilder* builder) {
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<JsonSchemaDocument> document, Read(schema, options, *builder));
+  SchemaSet schemas(std::move(document), options);
+  DEEPINFER_ASSIGN_OR_RETURN(const int root, schemas.Root());
+  return SchemaRules(builder, &schemas, options).BuildArguments(root, form);
+}
+
+Result<Grammar> CompileJsonSchema(std::string_view schema, const JsonSchemaOptions& options,
+                                  const GrammarLimits& limits) {
+  GrammarBuilder builder(limits);
+  DEEPINFER_ASSIGN_OR_RETURN(const int32_t rule, AddJsonSchema(schema, options, &builder));
   return builder.Build(rule, "no JSON text satisfies the schema");
 }
 

@@ -20,6 +20,13 @@ std::shared_ptr<const CompiledGrammar> CompiledGrammar::Make(Grammar grammar, st
   return std::shared_ptr<const CompiledGrammar>(new CompiledGrammar(std::move(grammar), std::move(trie), limits));
 }
 
+size_t CompiledGrammar::memory_bytes() const {
+  size_t bytes = grammar_.memory_bytes();
+  const std::lock_guard lock(mutex_);
+  for (const auto& memory : idle_) bytes += memory->recogniser.memory_bytes() + memory->masks.memory_bytes();
+  return bytes;
+}
+
 std::unique_ptr<CompiledGrammar::Memory> CompiledGrammar::Borrow() const {
   {
     const std::lock_guard lock(mutex_);

@@ -37,8 +37,8 @@ class CompiledGrammar {
 
   const Grammar& grammar() const { return grammar_; }
   const TokenTrie& trie() const { return *trie_; }
-  /// Bytes of the grammar itself, for a cache with a budget.
-  size_t memory_bytes() const { return grammar_.memory_bytes(); }
+  /// Bytes of the grammar and of the memories that nobody borrows, for a cache with a budget.
+  size_t memory_bytes() const;
 
   std::unique_ptr<Memory> Borrow() const;
   void GiveBack(std::unique_ptr<Memory> memory) const;

@@ -37,6 +37,11 @@ struct JsonSchemaOptions {
   int max_any_order = 6;
   Draft draft = Draft::k2020;
   Format format = Format::kEnforce;
+  enum class Strings {
+    kAnySpelling,  ///< strings without demands may use any escapes
+    kPython        ///< every string is spelt as json.dumps(ensure_ascii=False) spells it
+  };
+  Strings strings = Strings::kAnySpelling;
   /// Space characters allowed between two parts of the text; 0 for compact text.
   int max_whitespace = 20;
   /// What stands between members and items, and between a key and its value, besides white space.

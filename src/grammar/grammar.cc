@@ -94,6 +94,16 @@ std::vector<bool> GrammarBuilder::Reaching(const std::vector<bool>& usable_termi
   return reached;
 }
 
+Result<std::vector<bool>> GrammarBuilder::RulesWithText() {
+  std::vector<bool> has_text(terminals_.size());
+  for (size_t i = 0; i < terminals_.size(); ++i) has_text[i] = !pool_->IsEmpty(terminals_[i]);
+  DEEPINFER_RETURN_IF_ERROR(CheckLimits());
+  const std::vector<bool> productive = Reaching(has_text);
+  std::vector<bool> rules;
+  for (const int32_t start : starts_) rules.push_back(productive[static_cast<size_t>(start)]);
+  return rules;
+}
+
 Result<Grammar> GrammarBuilder::Build(int32_t root, const std::string& empty_message) {
   std::vector<bool> has_text(terminals_.size());
   std::vector<bool> nullable(terminals_.size());

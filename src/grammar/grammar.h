@@ -80,6 +80,7 @@ class GrammarBuilder {
   explicit GrammarBuilder(const GrammarLimits& limits);
 
   RegexPool& pool() { return *pool_; }
+  const GrammarLimits& limits() const { return limits_; }
   Symbol AddTerminal(RegexId regex);
   /// A rule with a start state and nothing else.
   int32_t AddRule();
@@ -90,6 +91,9 @@ class GrammarBuilder {
   void SetFinal(int32_t state) { final_[static_cast<size_t>(state)] = true; }
   /// kResourceExhausted when a limit is passed already; for front ends that build much.
   Status CheckLimits() const;
+
+  /// By rule, whether it has a text.
+  Result<std::vector<bool>> RulesWithText();
 
   /// Leaves the builder empty. Removes what has no text; `empty_message` is the error when the root has none.
   Result<Grammar> Build(int32_t root, const std::string& empty_message);

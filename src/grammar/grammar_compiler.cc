@@ -78,7 +78,17 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Get(const std::s
 
 size_t GrammarCompiler::cached_bytes() const {
   const std::lock_guard lock(mutex_);
-  return bytes_;
+  return TotalBytes();
+}
+
+size_t GrammarCompiler::Entry::bytes() const {
+  return kEntryBytes + key.size() + (grammar == nullptr ? 0 : grammar->memory_bytes());
+}
+
+size_t GrammarCompiler::TotalBytes() const {
+  size_t bytes = 0;
+  for (const auto& entry : recent_) bytes += entry->bytes();
+  return bytes;
 }
 
 void GrammarCompiler::Loop() {
@@ -95,9 +105,7 @@ void GrammarCompiler::Loop() {
     lock.lock();
     entry->status = status;
     entry->compile = nullptr;
-    entry->bytes = kEntryBytes + 2 * entry->key.size() + (entry->grammar ? entry->grammar->memory_bytes() : 0);
     entry->done = true;
-    bytes_ += entry->bytes;
     recent_.push_front(entry);
     Evict();
     changed_.notify_all();
@@ -105,7 +113,7 @@ void GrammarCompiler::Loop() {
 }
 
 Status GrammarCompiler::Make(Entry& entry) {
-  std::call_once(trie_once_, [&] { trie_ = TokenTrie::Build(tokenizer_, width_); });
+  std::call_once(trie_once_, [&] { trie_ = TokenTrie::Build(tokenizer_, width_, control_tokens_); });
   DEEPINFER_RETURN_IF_ERROR(trie_.status());
   DEEPINFER_ASSIGN_OR_RETURN(Grammar grammar, entry.compile());
   auto compiled = CompiledGrammar::Make(std::move(grammar), *trie_, options_.matcher);
@@ -118,10 +126,10 @@ Status GrammarCompiler::Make(Entry& entry) {
 
 void GrammarCompiler::Evict() {
   // The newest stays whatever its size: somebody waits for it.
-  while (bytes_ > options_.max_cached_bytes && recent_.size() > 1) {
+  for (size_t bytes = TotalBytes(); bytes > options_.max_cached_bytes && recent_.size() > 1;) {
     const std::shared_ptr<Entry> oldest = recent_.back();
     recent_.pop_back();
-    bytes_ -= oldest->bytes;
+    bytes -= std::min(bytes, oldest->bytes());
     entries_.erase(oldest->key);
   }
 }

@@ -31,8 +31,8 @@ namespace deepinfer {
 
 struct GrammarCompilerOptions {
   int threads = 1;
-  size_t max_cached_bytes = size_t{64} << 20;  ///< of grammars and their texts
-  double most_seconds = 10;                    ///< that a caller waits; then kResourceExhausted
+  size_t max_cached_bytes = size_t{128} << 20;  ///< of grammars, their texts and their automata
+  double most_seconds = 10;                     ///< that a caller waits; then kResourceExhausted
   MatcherLimits matcher;
 };
 
@@ -65,11 +65,14 @@ class GrammarCompiler {
     bool done = false;
     Status status;
     std::shared_ptr<const CompiledGrammar> grammar;
-    size_t bytes = 0;
+
+    /// Of the text, the grammar and what its requests have left to later ones.
+    size_t bytes() const;
   };
 
   void Loop();
   Status Make(Entry& entry);
+  size_t TotalBytes() const;
   void Evict();
 
   const Tokenizer& tokenizer_;
@@ -82,7 +85,6 @@ class GrammarCompiler {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  size_t bytes_ = 0;
   std::list<std::shared_ptr<Entry>> recent_;  // most recently used first; those that are done
   std::unordered_map<std::string_view, std::shared_ptr<Entry>> entries_;  // keys point into the entries
   std::deque<std::shared_ptr<Entry>> waiting_;

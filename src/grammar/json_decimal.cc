@@ -138,6 +138,11 @@ RegexId WholeNumber(RegexPool* pool) {
       {pool->Optional(pool->Text("-")), whole, pool->Optional(pool->Concat(pool->Text(".0"), Zeros(pool)))});
 }
 
+RegexId PythonInteger(RegexPool* pool) {
+  const RegexId above_zero = pool->Concat(Digit(pool, 1, 9), Digits(pool, 0, RegexPool::kUnbounded));
+  return pool->Or({pool->Text("0"), pool->Concat(pool->Optional(pool->Text("-")), above_zero)});
+}
+
 RegexId NumberEqual(const Decimal& value, RegexPool* pool) {
   const RegexId size = UnsignedEqual(value, pool);
   if (value.IsZero()) return pool->Concat(pool->Optional(pool->Text("-")), size);

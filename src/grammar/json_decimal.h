@@ -40,6 +40,8 @@ std::optional<ScaledInteger> ScaleToInteger(const Decimal& value);
 RegexId PlainNumber(RegexPool* pool);
 RegexId AnyNumber(RegexPool* pool);  ///< exponents too
 RegexId WholeNumber(RegexPool* pool);
+/// Of these, those without a fraction and without "-0".
+RegexId PythonInteger(RegexPool* pool);
 RegexId NumberEqual(const Decimal& value, RegexPool* pool);
 /// Numbers of at least `bound`, or above it when `strict`.
 RegexId NumberFrom(const Decimal& bound, bool strict, RegexPool* pool);

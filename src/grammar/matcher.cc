@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace deepinfer {
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::vector<int32_t> end_tokens)
@@ -118,6 +120,24 @@ Result<std::string> Matcher::ForcedBytes(size_t max_bytes) {
     if (!retry) return forced;
   }
   return Status::ResourceExhausted("a forced text needs more grammar states than one request may use");
+}
+
+Result<std::vector<int32_t>> Matcher::ForcedTokens(const Tokenizer& tokenizer, size_t max_bytes) {
+  DEEPINFER_ASSIGN_OR_RETURN(const std::string bytes, ForcedBytes(max_bytes));
+  std::vector<int32_t> tokens;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t mark = std::min(bytes.find(TokenTrie::kControlByte, at), bytes.size());
+    std::string_view text = std::string_view(bytes).substr(at, mark - at);
+    const bool last = mark == bytes.size();
+    if (last) text = text.substr(0, ValidUtf8Prefix(text));
+    const size_t before = tokens.size();
+    DEEPINFER_RETURN_IF_ERROR(tokenizer.Encode(text, &tokens));
+    if (last && tokens.size() > before) tokens.pop_back();
+    if (mark + 1 >= bytes.size()) break;
+    tokens.push_back(grammar_->trie().ControlToken(static_cast<unsigned char>(bytes[mark + 1])));
+    at = mark + 2;
+  }
+  return tokens;
 }
 
 Result<bool> Matcher::Admits(std::string_view bytes) {

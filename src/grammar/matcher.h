@@ -17,6 +17,7 @@
 
 #include "deepinfer/status.h"
 #include "grammar/compiled_grammar.h"
+#include "text/tokenizer.h"
 
 namespace deepinfer {
 
@@ -43,8 +44,12 @@ class Matcher {
   bool MayEnd() const { return ended_ || memory_->recogniser.Accepts(states_.back()); }
   /// Whether the text must end here: no token but an end token is admitted.
   Result<bool> MustEnd();
-  /// The bytes that every text of the grammar continues with, at most `max_bytes`. May end inside a character.
+  /// The bytes that every text of the grammar continues with, at most `max_bytes`. May end inside a character. Control
+  /// tokens have the bytes of TokenTrie::ControlSpelling.
   Result<std::string> ForcedBytes(size_t max_bytes);
+  /// The same as tokens: control tokens, and text as `tokenizer` spells it. The last token of text is left out unless a
+  /// control token follows, since what follows could change it.
+  Result<std::vector<int32_t>> ForcedTokens(const Tokenizer& tokenizer, size_t max_bytes);
   /// Whether text of the grammar begins with the accepted tokens and `bytes`.
   Result<bool> Admits(std::string_view bytes);
 

@@ -91,16 +91,16 @@ Status SchemaRules::EmitArray(const ArrayShape& shape, bool leading_space, int32
   }
 
   // Where an array can stand before an item or its end: the index, how many satisfied each count, which values were.
-  struct Place {
+  struct Stand {
     int64_t index;
     std::vector<int64_t> counts;
     unsigned used;
     bool first;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const Stand&) const = default;
   };
-  std::map<Place, int32_t> states;
-  std::vector<Place> work;
-  const auto state_of = [&](const Place& place) {
+  std::map<Stand, int32_t> states;
+  std::vector<Stand> work;
+  const auto state_of = [&](const Stand& place) {
     const auto [known, added] = states.emplace(place, 0);
     if (added) {
       known->second = builder_->AddState();
@@ -109,10 +109,10 @@ Status SchemaRules::EmitArray(const ArrayShape& shape, bool leading_space, int32
     return known->second;
   };
   const Symbol comma = Mark(options_.item_separator, true);
-  const auto add_item = [&](const Place& from, int32_t before, const Conjunction& item, unsigned used) -> Status {
+  const auto add_item = [&](const Stand& from, int32_t before, const Conjunction& item, unsigned used) -> Status {
     for (unsigned choice = 0; choice < 1u << shape.counts.size(); ++choice) {
       Conjunction value = item;
-      Place to = {std::min(from.index + 1, horizon), from.counts, used, false};
+      Stand to = {std::min(from.index + 1, horizon), from.counts, used, false};
       bool sensible = true;
       for (size_t i = 0; i < shape.counts.size(); ++i) {
         const ItemCount& count = shape.counts[i];
@@ -129,15 +129,15 @@ Status SchemaRules::EmitArray(const ArrayShape& shape, bool leading_space, int32
         }
       }
       if (!sensible) continue;
-      DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int32_t> rule, RuleOf(std::move(value), true));
+      DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int32_t> rule, RuleOf(std::move(value), Place::kInside));
       if (rule) builder_->AddEdge(before, Symbol::Rule(*rule), state_of(to));
     }
     return Status::Ok();
   };
-  const Place empty = {0, std::vector<int64_t>(shape.counts.size()), 0, true};
+  const Stand empty = {0, std::vector<int64_t>(shape.counts.size()), 0, true};
   builder_->AddEdge(start, Mark("[", leading_space), state_of(empty));
   while (!work.empty()) {
-    const Place place = work.back();
+    const Stand place = work.back();
     work.pop_back();
     if (states.size() > kMaxStates) {
       return Status::ResourceExhausted("minItems, maxItems, contains: an array needs too many states");

@@ -88,6 +88,7 @@ Result<SchemaRules::Members> SchemaRules::MembersOf(const ObjectShape& shape) {
       if (selects) rules.push_back(rule);
     }
     Member member;
+    member.name = name;
     member.key = builder_->pool().Text(scalars_.Quoted(name));
     member.required = std::ranges::find(shape.required, name) != shape.required.end();
     bool impossible = false;
@@ -153,11 +154,27 @@ Status SchemaRules::AddOtherMembers(const ObjectShape& shape, std::vector<std::s
   return Status::Ok();
 }
 
+Result<std::vector<SchemaRules::MemberWay>> SchemaRules::WaysOf(const Member& member, Conjunction value, bool first) {
+  std::vector<MemberWay> ways;
+  DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int32_t> rule, RuleOf(std::move(value), Place::kInside));
+  if (rule) ways.push_back({KeyTerminal(member.key, first), rule, Symbol()});
+  return ways;
+}
+
 Status SchemaRules::EmitObject(const ObjectShape& shape, bool leading_space, int32_t start, int32_t end) {
+  const int32_t inside = builder_->AddState();
+  builder_->AddEdge(start, Mark("{", leading_space), inside);
+  const Symbol close = Mark("}", true);
+  return EmitMembers(shape, nullptr, close, close, inside, end);
+}
+
+Status SchemaRules::EmitMembers(const ObjectShape& shape, const ArgumentForm* form, Symbol empty, Symbol some,
+                                int32_t start, int32_t end) {
   if (shape.demands.size() > kMaxDemands) {
     return Status::Unsupported(fmt::format("not: more than {} demands on the keys of one object", kMaxDemands));
   }
-  DEEPINFER_ASSIGN_OR_RETURN(const Members members, MembersOf(shape));
+  DEEPINFER_ASSIGN_OR_RETURN(Members members, MembersOf(shape));
+  if (form != nullptr && !form->undeclared_names) members.others.clear();
   const size_t named = members.named.size();
   const bool any_order =
       options_.key_order == JsonSchemaOptions::KeyOrder::kAny && named <= static_cast<size_t>(options_.max_any_order);
@@ -170,25 +187,24 @@ Status SchemaRules::EmitObject(const ObjectShape& shape, bool leading_space, int
 
   // Where an object can stand between two members: which named members were (any order) or how far they went (declared
   // order), how many there were, which demands are met.
-  struct Place {
+  struct Stand {
     uint64_t passed;
     int64_t count;
     unsigned met;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const Stand&) const = default;
   };
-  std::map<Place, int32_t> states;
-  std::vector<Place> work;
-  const auto state_of = [&](const Place& place) {
-    const auto [known, added] = states.emplace(place, 0);
+  std::map<Stand, int32_t> states = {{{0, 0, 0}, start}};
+  std::vector<Stand> work = {{0, 0, 0}};
+  const auto state_of = [&](const Stand& stand) {
+    const auto [known, added] = states.emplace(stand, 0);
     if (added) {
       known->second = builder_->AddState();
-      work.push_back(place);
+      work.push_back(stand);
     }
     return known->second;
   };
-  const auto add_member = [&](const Place& from, const Member& member, uint64_t passed) -> Status {
+  const auto add_member = [&](const Stand& from, const Member& member, uint64_t passed) -> Status {
     if (member.key == RegexPool::kNothing || (bounded && from.count >= shape.most)) return Status::Ok();
-    const Symbol key = KeyTerminal(member.key, from.count == 0);
     // Each set of demands that this member may meet: the value then satisfies them too.
     for (unsigned choice = 0; choice < 1u << member.meets.size(); ++choice) {
       Conjunction value = member.value;
@@ -199,39 +215,45 @@ Status SchemaRules::EmitObject(const ObjectShape& shape, bool leading_space, int
         if (member.meets[i].second) value.push_back(*member.meets[i].second);
       }
       if (choice != 0 && met == from.met) continue;
-      DEEPINFER_ASSIGN_OR_RETURN(const std::optional<int32_t> rule, RuleOf(std::move(value), true));
-      if (!rule) continue;
-      const int32_t middle = builder_->AddState();
-      builder_->AddEdge(states.at(from), key, middle);
-      const Place to = {passed, std::min(from.count + 1, ceiling), met};
-      builder_->AddEdge(middle, Symbol::Rule(*rule), state_of(to));
+      DEEPINFER_ASSIGN_OR_RETURN(const std::vector<MemberWay> ways, form == nullptr
+                                                                        ? WaysOf(member, value, from.count == 0)
+                                                                        : ArgumentWaysOf(member, value, *form));
+      for (const MemberWay& way : ways) {
+        const int32_t to = state_of({passed, std::min(from.count + 1, ceiling), met});
+        int32_t at = states.at(from);
+        const int32_t behind_open = way.value ? builder_->AddState() : to;
+        builder_->AddEdge(at, way.open, behind_open);
+        if (!way.value) continue;
+        at = way.close.IsNone() ? to : builder_->AddState();
+        builder_->AddEdge(behind_open, Symbol::Rule(*way.value), at);
+        if (!way.close.IsNone()) builder_->AddEdge(at, way.close, to);
+      }
     }
     return Status::Ok();
   };
-  builder_->AddEdge(start, Mark("{", leading_space), state_of({0, 0, 0}));
   while (!work.empty()) {
-    const Place place = work.back();
+    const Stand stand = work.back();
     work.pop_back();
     if (states.size() > kMaxStates) {
       return Status::ResourceExhausted("minProperties, maxProperties: an object needs too many states");
     }
-    bool complete = any_order || place.passed == named;
+    bool complete = any_order || stand.passed == named;
     for (size_t i = 0; i < named; ++i) {
       const Member& member = members.named[i];
       if (any_order) {
-        if ((place.passed >> i & 1) != 0) continue;
+        if ((stand.passed >> i & 1) != 0) continue;
         complete = complete && !member.required;
-        DEEPINFER_RETURN_IF_ERROR(add_member(place, member, place.passed | uint64_t{1} << i));
-      } else if (i == place.passed) {
-        if (!member.required) builder_->AddJump(states.at(place), state_of({i + 1, place.count, place.met}));
-        DEEPINFER_RETURN_IF_ERROR(add_member(place, member, i + 1));
+        DEEPINFER_RETURN_IF_ERROR(add_member(stand, member, stand.passed | uint64_t{1} << i));
+      } else if (i == stand.passed) {
+        if (!member.required) builder_->AddJump(states.at(stand), state_of({i + 1, stand.count, stand.met}));
+        DEEPINFER_RETURN_IF_ERROR(add_member(stand, member, i + 1));
       }
     }
-    if (any_order || place.passed == named) {
-      for (const Member& member : members.others) DEEPINFER_RETURN_IF_ERROR(add_member(place, member, place.passed));
+    if (any_order || stand.passed == named) {
+      for (const Member& member : members.others) DEEPINFER_RETURN_IF_ERROR(add_member(stand, member, stand.passed));
     }
-    if (complete && place.count >= least && place.met == all_met) {
-      builder_->AddEdge(states.at(place), Mark("}", true), end);
+    if (complete && stand.count >= least && stand.met == all_met) {
+      builder_->AddEdge(states.at(stand), stand.count == 0 ? empty : some, end);
     }
   }
   return Status::Ok();

@@ -8,11 +8,13 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "grammar/front_end_rules.h"
 #include "grammar/grammar.h"
 #include "grammar/schema_scalars.h"
 #include "grammar/schema_shapes.h"
@@ -25,17 +27,26 @@ class SchemaRules {
 
   /// The rule of the whole text, with all rules that it needs.
   Result<int32_t> Build(int root);
+  /// The rule of the arguments of a call, with all rules that it needs. `root` describes the object of the arguments.
+  Result<int32_t> BuildArguments(int root, const ArgumentForm& form);
 
  private:
   using Conjunction = std::vector<SchemaLiteral>;
+  /// Which texts of the values of a conjunction.
+  enum class Place {
+    kWhole,       ///< as they are
+    kInside,      ///< behind white space
+    kNotStrings,  ///< as they are, without strings
+  };
   struct Work {
     Conjunction conjunction;
-    bool leading_space;
+    Place place;
     int32_t rule;
   };
   /// A key, or a set of keys, that a member may have, and what its value must satisfy.
   struct Member {
-    RegexId key;  // quoted
+    RegexId key;                      // quoted
+    std::optional<std::string> name;  // none for a set of keys
     Conjunction value;
     bool required = false;
     std::vector<std::pair<size_t, std::optional<SchemaLiteral>>> meets;  // demands, and what the value then satisfies
@@ -44,11 +55,25 @@ class SchemaRules {
     std::vector<Member> named;
     std::vector<Member> others;
   };
+  /// One way to write a member: a terminal, perhaps a rule and another terminal behind it.
+  struct MemberWay {
+    Symbol open;
+    std::optional<int32_t> value;
+    Symbol close;
+  };
 
   /// Its rule, made now or known; nullopt when no value satisfies it.
-  Result<std::optional<int32_t>> RuleOf(Conjunction conjunction, bool leading_space);
+  Result<std::optional<int32_t>> RuleOf(Conjunction conjunction, Place place);
+  Status FillAll();
   Status Fill(const Work& work);
+  /// Edges for the members between `start` and `end`, with `empty` and `some` before the end of an object without and
+  /// with members. With a form, as arguments.
+  Status EmitMembers(const ObjectShape& shape, const ArgumentForm* form, Symbol empty, Symbol some, int32_t start,
+                     int32_t end);
   Status EmitObject(const ObjectShape& shape, bool leading_space, int32_t start, int32_t end);
+  Result<std::vector<MemberWay>> WaysOf(const Member& member, Conjunction value, bool first);
+  Result<std::vector<MemberWay>> ArgumentWaysOf(const Member& member, const Conjunction& value,
+                                                const ArgumentForm& form);
   Status EmitArray(const ArrayShape& shape, bool leading_space, int32_t start, int32_t end);
   Result<Members> MembersOf(const ObjectShape& shape);
   Status AddOtherMembers(const ObjectShape& shape, std::vector<std::string> names, Members* members);
@@ -70,7 +95,9 @@ class SchemaRules {
   SchemaScalars scalars_;
   SchemaShapes shapes_;
   RegexId space_;
-  std::map<std::pair<Conjunction, bool>, int32_t> rules_;
+  std::unique_ptr<SchemaScalars> raw_;  // for arguments that are strings
+  RegexId raw_strings_ = RegexPool::kNothing;
+  std::map<std::pair<Conjunction, Place>, int32_t> rules_;
   std::deque<Work> work_;
 };
 

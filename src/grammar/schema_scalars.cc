@@ -36,6 +36,18 @@ RegexId StringInAnySpelling(Alphabet* alphabet) {
   return pool.Star(pool.Or({utf8.OneOf(raw), escape, unit, pool.Concat(high, low)}));
 }
 
+Alphabet::Spelling AlphabetOf(SchemaScalars::Spelling spelling) {
+  switch (spelling) {
+    case SchemaScalars::Spelling::kJson:
+      return Alphabet::Spelling::kJson;
+    case SchemaScalars::Spelling::kPythonJson:
+      return Alphabet::Spelling::kPythonJson;
+    case SchemaScalars::Spelling::kRaw:
+      break;
+  }
+  return Alphabet::Spelling::kUtf8;
+}
+
 /// The sorted `strings` from byte `depth` on, as a tree by common beginnings: one branch per byte, however many.
 RegexId TreeOf(std::span<const std::string> strings, size_t depth, RegexPool* pool) {
   const std::string& first = strings.front();
@@ -61,15 +73,15 @@ RegexId TreeOf(std::span<const std::string> strings, size_t depth, RegexPool* po
 
 }  // namespace
 
-SchemaScalars::SchemaScalars(SchemaSet* schemas, RegexPool* pool)
-    : schemas_(schemas), pool_(pool), alphabet_(pool, Alphabet::Spelling::kJson) {
+SchemaScalars::SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spelling)
+    : schemas_(schemas), pool_(pool), spelling_(spelling), alphabet_(pool, AlphabetOf(spelling)) {
   universe_[0] = pool->Text("null");
   universe_[1] = pool->Text("true");
   universe_[2] = pool->Text("false");
   universe_[3] = PlainNumber(pool);
   universe_[4] = InQuotes(alphabet_.AnyText());
   free_number_ = AnyNumber(pool);
-  free_string_ = InQuotes(StringInAnySpelling(&alphabet_));
+  free_string_ = spelling == Spelling::kJson ? InQuotes(StringInAnySpelling(&alphabet_)) : universe_[4];
 }
 
 RegexId SchemaScalars::Within(std::vector<RegexId> parts, Kind kind) {
@@ -88,6 +100,7 @@ RegexId SchemaScalars::Except(RegexId texts, Kind kind) {
 }
 
 std::string SchemaScalars::Quoted(std::string_view text) const {
+  if (spelling_ == Spelling::kRaw) return std::string(text);
   std::string quoted(1, '"');
   quoted.append(alphabet_.Spell(text));
   quoted.push_back('"');
@@ -95,21 +108,38 @@ std::string SchemaScalars::Quoted(std::string_view text) const {
 }
 
 Result<RegexId> SchemaScalars::TextsOf(const std::vector<SchemaLiteral>& literals) {
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId others, NonStringsOf(literals));
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId strings, StringsOf(literals));
+  return pool_->Or({others, strings});
+}
+
+Result<RegexId> SchemaScalars::NonStringsOf(const std::vector<SchemaLiteral>& literals) {
   std::vector<RegexId> kinds;
-  for (const Kind kind : {Kind::kNull, Kind::kTrue, Kind::kFalse, Kind::kNumber, Kind::kString}) {
-    std::vector<RegexId> parts;
-    for (const SchemaLiteral literal : literals) {
-      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(NodeOfLiteral(literal), kind));
-      parts.push_back(IsNegated(literal) ? Except(texts, kind) : texts);
-    }
-    RegexId texts = Within(std::move(parts), kind);
-    if (texts == universe_[static_cast<size_t>(kind)]) {
-      if (kind == Kind::kNumber) texts = free_number_;
-      if (kind == Kind::kString) texts = free_string_;
-    }
+  for (const Kind kind : kNonStrings) {
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, TextsOf(literals, kind));
     kinds.push_back(texts);
   }
   return pool_->Or(std::move(kinds));
+}
+
+Result<RegexId> SchemaScalars::StringsOf(const std::vector<SchemaLiteral>& literals) {
+  return TextsOf(literals, Kind::kString);
+}
+
+Result<RegexId> SchemaScalars::TextsOf(const std::vector<SchemaLiteral>& literals, Kind kind) {
+  std::vector<RegexId> parts;
+  for (const SchemaLiteral literal : literals) {
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(NodeOfLiteral(literal), kind));
+    parts.push_back(IsNegated(literal) ? Except(texts, kind) : texts);
+  }
+  const RegexId texts = Within(std::move(parts), kind);
+  if (texts != universe_[static_cast<size_t>(kind)]) {
+    // Where every number is whole, Python writes no fraction.
+    const bool python = kind == Kind::kNumber && spelling_ == Spelling::kPythonJson && texts != RegexPool::kNothing;
+    if (!python || !pool_->IsEmpty(pool_->And({texts, pool_->Not(WholeNumber(pool_))}))) return texts;
+    return pool_->And({texts, PythonInteger(pool_)});
+  }
+  return kind == Kind::kNumber ? free_number_ : kind == Kind::kString ? free_string_ : texts;
 }
 
 Result<RegexId> SchemaScalars::Of(int index, Kind kind) {

@@ -26,10 +26,17 @@ inline bool IsNegated(SchemaLiteral literal) { return (literal & 1) != 0; }
 
 class SchemaScalars {
  public:
-  SchemaScalars(SchemaSet* schemas, RegexPool* pool);
+  /// How strings are spelt: in JSON, with any escapes where nothing is demanded of them; in JSON as json.dumps does;
+  /// or as they are, without quotes.
+  enum class Spelling { kJson, kPythonJson, kRaw };
+
+  SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spelling);
 
   /// All null, boolean, number and string texts that satisfy every one of `literals`.
   Result<RegexId> TextsOf(const std::vector<SchemaLiteral>& literals);
+  /// Of these only the strings, or all but the strings.
+  Result<RegexId> StringsOf(const std::vector<SchemaLiteral>& literals);
+  Result<RegexId> NonStringsOf(const std::vector<SchemaLiteral>& literals);
   /// The strings, quoted, that `node` admits.
   Result<RegexId> StringsOf(int node) { return Of(node, Kind::kString); }
   bool IsEmpty(RegexId texts) { return pool_->IsEmpty(texts); }
@@ -45,6 +52,7 @@ class SchemaScalars {
  private:
   enum class Kind { kNull, kTrue, kFalse, kNumber, kString };
   static constexpr size_t kKinds = 5;
+  static constexpr Kind kNonStrings[] = {Kind::kNull, Kind::kTrue, Kind::kFalse, Kind::kNumber};
 
   Result<RegexId> Of(int node, Kind kind);
   Result<RegexId> Compute(const SchemaNode& node, Kind kind);
@@ -55,10 +63,14 @@ class SchemaScalars {
   Result<RegexId> ConstantText(const JsonValue& value, Kind kind, const std::string& path);
   RegexId Within(std::vector<RegexId> parts, Kind kind);
   RegexId Except(RegexId texts, Kind kind);
-  RegexId InQuotes(RegexId text) { return pool_->Sequence({pool_->Text("\""), text, pool_->Text("\"")}); }
+  Result<RegexId> TextsOf(const std::vector<SchemaLiteral>& literals, Kind kind);
+  RegexId InQuotes(RegexId text) {
+    return spelling_ == Spelling::kRaw ? text : pool_->Sequence({pool_->Text("\""), text, pool_->Text("\"")});
+  }
 
   SchemaSet* schemas_;
   RegexPool* pool_;
+  Spelling spelling_;
   Alphabet alphabet_;
   RegexId universe_[kKinds];
   RegexId free_string_;

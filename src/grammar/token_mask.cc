@@ -10,14 +10,24 @@ constexpr size_t kMaxListed = 1024;
 // Sets of states larger than this are not followed: the parts are walked instead.
 constexpr size_t kMaxFront = 16;
 
-// The well-formed UTF-8 sequences by lead byte: the range of the second byte, and how many follow it.
-struct Lead {
-  uint8_t first, last, second_first, second_last;
-  int more;
+// The well-formed UTF-8 sequences of several bytes but U+FF5C (EF BD 9C), as ranges of each byte; 0 behind the last.
+struct Sequence {
+  struct {
+    uint8_t first, last;
+  } bytes[4];
 };
-constexpr Lead kLeads[] = {{0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1}, {0xE1, 0xEC, 0x80, 0xBF, 1},
-                           {0xED, 0xED, 0x80, 0x9F, 1}, {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2},
-                           {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
+constexpr Sequence kSequences[] = {{{{0xC2, 0xDF}, {0x80, 0xBF}, {}, {}}},
+                                   {{{0xE0, 0xE0}, {0xA0, 0xBF}, {0x80, 0xBF}, {}}},
+                                   {{{0xE1, 0xEC}, {0x80, 0xBF}, {0x80, 0xBF}, {}}},
+                                   {{{0xED, 0xED}, {0x80, 0x9F}, {0x80, 0xBF}, {}}},
+                                   {{{0xEE, 0xEE}, {0x80, 0xBF}, {0x80, 0xBF}, {}}},
+                                   {{{0xEF, 0xEF}, {0x80, 0xBC}, {0x80, 0xBF}, {}}},
+                                   {{{0xEF, 0xEF}, {0xBD, 0xBD}, {0x80, 0x9B}, {}}},
+                                   {{{0xEF, 0xEF}, {0xBD, 0xBD}, {0x9D, 0xBF}, {}}},
+                                   {{{0xEF, 0xEF}, {0xBE, 0xBF}, {0x80, 0xBF}, {}}},
+                                   {{{0xF0, 0xF0}, {0x90, 0xBF}, {0x80, 0xBF}, {0x80, 0xBF}}},
+                                   {{{0xF1, 0xF3}, {0x80, 0xBF}, {0x80, 0xBF}, {0x80, 0xBF}}},
+                                   {{{0xF4, 0xF4}, {0x80, 0x8F}, {0x80, 0xBF}, {0x80, 0xBF}}}};
 
 void Insert(std::vector<int32_t>* set, int32_t value) {
   const auto place = std::ranges::lower_bound(*set, value);
@@ -81,10 +91,11 @@ const MaskBuilder::CharacterStep& MaskBuilder::StepOf(int32_t state) {
   for (const auto& [first, last] : {std::pair(0x20, 0x21), std::pair(0x23, 0x5B), std::pair(0x5D, 0x7F)}) {
     for (const int32_t next : add_range(here, first, last)) Insert(&step.next, next);
   }
-  for (const Lead& lead : kLeads) {
-    std::vector<int32_t> front = add_range(here, lead.first, lead.last);
-    front = add_range(front, lead.second_first, lead.second_last);
-    for (int i = 0; i < lead.more; ++i) front = add_range(front, 0x80, 0xBF);
+  for (const Sequence& sequence : kSequences) {
+    std::vector<int32_t> front = here;
+    for (const auto& [first, last] : sequence.bytes) {
+      if (first != 0) front = add_range(front, first, last);
+    }
     for (const int32_t next : front) Insert(&step.next, next);
   }
   return steps_.emplace(state, std::move(step)).first->second;

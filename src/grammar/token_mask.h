@@ -33,6 +33,8 @@ class MaskBuilder {
 
   /// Valid until the next call.
   const TokenMask& MaskOf(int32_t state);
+  /// Of the masks that are kept.
+  size_t memory_bytes() const { return bytes_; }
   /// Forgets all masks; with Recogniser::Clear.
   void Clear();
 

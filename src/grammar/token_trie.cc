@@ -13,36 +13,54 @@ namespace {
 constexpr int kSingleLengths = 8;
 constexpr int kLengthBounds[] = {10, 12, 16, 24, 32, 256};
 constexpr size_t kMaxTokenBytes = 60'000;
+constexpr size_t kMaxControlTokens = 128;
+constexpr std::string_view kMarkCharacter = "\xEF\xBD\x9C";  // U+FF5C
 
 }  // namespace
 
-bool IsPlainJsonText(std::string_view text, int* count) {
+bool IsPlainText(std::string_view text, int* count) {
   *count = 0;
   while (!text.empty()) {
     const auto first = static_cast<unsigned char>(text[0]);
     if (first < 0x20 || first == '"' || first == '\\') return false;
     const Utf8Unit unit = FirstUtf8Unit(text);
-    if (unit.kind != Utf8Unit::Kind::kCharacter) return false;
+    if (unit.kind != Utf8Unit::Kind::kCharacter || text.starts_with(kMarkCharacter)) return false;
     text.remove_prefix(unit.length);
     ++*count;
   }
   return true;
 }
 
-Result<std::shared_ptr<const TokenTrie>> TokenTrie::Build(const Tokenizer& tokenizer, int32_t width) {
+Result<std::shared_ptr<const TokenTrie>> TokenTrie::Build(const Tokenizer& tokenizer, int32_t width,
+                                                          const std::vector<int32_t>& control_tokens) {
   std::vector<std::string> tokens(static_cast<size_t>(tokenizer.vocab_size()));
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
     if (!tokenizer.IsAdded(token)) tokens[static_cast<size_t>(token)] = tokenizer.TokenBytes(token);
   }
-  return FromTokens(tokens, width);
+  return FromTokens(std::move(tokens), width, control_tokens);
 }
 
-Result<std::shared_ptr<const TokenTrie>> TokenTrie::FromTokens(const std::vector<std::string>& tokens, int32_t width) {
+Result<std::shared_ptr<const TokenTrie>> TokenTrie::FromTokens(std::vector<std::string> tokens, int32_t width,
+                                                               const std::vector<int32_t>& control_tokens) {
   if (width < 0 || static_cast<size_t>(width) < tokens.size()) {
     return Status::InvalidArgument(
         fmt::format("the logits are {} wide, the vocabulary has {} tokens", width, tokens.size()));
   }
+  if (control_tokens.size() > kMaxControlTokens) {
+    return Status::InvalidArgument(fmt::format("a grammar can name {} control tokens", kMaxControlTokens));
+  }
+  for (std::string& bytes : tokens) {
+    if (bytes.find_first_of("\xFE\xFF") != std::string::npos) bytes.clear();
+  }
+  for (size_t number = 0; number < control_tokens.size(); ++number) {
+    const int32_t token = control_tokens[number];
+    if (token < 0 || static_cast<size_t>(token) >= tokens.size()) {
+      return Status::InvalidArgument(fmt::format("the control token {} is not in the vocabulary", token));
+    }
+    tokens[static_cast<size_t>(token)] = ControlSpelling(static_cast<int>(number));
+  }
   std::shared_ptr<TokenTrie> trie(new TokenTrie());
+  trie->control_tokens_ = control_tokens;
   trie->width_ = width;
   trie->offsets_.assign(1, 0);
   constexpr size_t kBounds = std::size(kLengthBounds);
@@ -57,7 +75,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::FromTokens(const std::vector
     trie->longest_token_ = std::max(trie->longest_token_, bytes.size());
     int count = 0;
     size_t part = 0;
-    if (IsPlainJsonText(bytes, &count) && count <= kLengthBounds[kBounds - 1]) {
+    if (IsPlainText(bytes, &count) && count <= kLengthBounds[kBounds - 1]) {
       part = static_cast<size_t>(count);
       if (count > kSingleLengths) {
         part = kSingleLengths + 1;
