@@ -51,7 +51,8 @@ string Hostname() { return kLabel + "(?:\\." + kLabel + ")*"; }
 string Email() {
   const string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
   const string quoted = R"("(?:[ !#-\[\]-~]|\\[ -~])*")";
-  return "(?:" + atom + "(?:\\." + atom + ")*|" + quoted + ")@(?:" + Hostname() + "|\\[" + Ipv4() +
+  // Most validators want a dot in the name of the host.
+  return "(?:" + atom + "(?:\\." + atom + ")*|" + quoted + ")@(?:(?:" + kLabel + "\\.)+" + kLabel + "|\\[" + Ipv4() +
          "\\]|\\[IPv6:" + Ipv6() + "\\])";
 }
 

@@ -130,6 +130,8 @@ Result<std::vector<int32_t>> Matcher::ForcedTokens(const Tokenizer& tokenizer, s
     std::string_view text = std::string_view(bytes).substr(at, mark - at);
     const bool last = mark == bytes.size();
     if (last) text = text.substr(0, ValidUtf8Prefix(text));
+    // The position may be inside a character, whose rest is no text to a tokenizer.
+    if (!IsValidUtf8(text)) break;
     const size_t before = tokens.size();
     DEEPINFER_RETURN_IF_ERROR(tokenizer.Encode(text, &tokens));
     if (last && tokens.size() > before) tokens.pop_back();
