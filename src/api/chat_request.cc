@@ -1,6 +1,7 @@
 #include "api/chat_request.h"
 
 #include "api/content_fields.h"
+#include "api/grammar_fields.h"
 #include "api/json_reader.h"
 #include "api/open_calls.h"
 #include "api/request_fields.h"
@@ -59,9 +60,10 @@ class ChatParser {
     ApplyThinking(thinking, effort, options_, &conversation());
     DEEPINFER_ASSIGN_OR_RETURN(const bool parallel_calls, body.Bool("parallel_tool_calls", true));
     if (!parallel_calls) settings->max_tool_calls = 1;
-    DEEPINFER_RETURN_IF_ERROR(CheckNoGuidedFields(body, options_));
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, body.OptionalObject("response_format"));
-    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, options_, &conversation()));
+    if (format.has_value())
+      DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, options_, settings, &conversation().response_format));
+    DEEPINFER_RETURN_IF_ERROR(ReadGuidedFields(body, options_, settings));
     DEEPINFER_RETURN_IF_ERROR(ReadTools(body));
     DEEPINFER_RETURN_IF_ERROR(ReadToolChoice(body));
     DEEPINFER_RETURN_IF_ERROR(ReadMessages(body));

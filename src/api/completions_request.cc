@@ -1,5 +1,6 @@
 #include "api/completions_request.h"
 
+#include "api/grammar_fields.h"
 #include "api/json_reader.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
@@ -79,15 +80,12 @@ Result<CompletionsRequest> ParseCompletionsRequest(std::string_view body, const 
   DEEPINFER_RETURN_IF_ERROR(ReadUser(reader, "user", settings));
   DEEPINFER_ASSIGN_OR_RETURN(settings->echo, reader.Bool("echo", false));
   DEEPINFER_ASSIGN_OR_RETURN(settings->logprobs, reader.OptionalInteger("logprobs", 0, SamplingParams::kMaxLogprobs));
-  DEEPINFER_RETURN_IF_ERROR(CheckNoGuidedFields(reader, options));
   DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, reader.OptionalObject("response_format"));
   if (format.has_value()) {
-    DEEPINFER_ASSIGN_OR_RETURN(const std::string type, format->String("type"));
-    if (type != "text") {
-      return Status::Unsupported("response_format: " + Quoted(type) +
-                                 " is not available in Completions; Chat Completions has json_object");
-    }
+    ResponseFormat of_prompts = ResponseFormat::kText;  // prompts are the client's own
+    DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, options, settings, &of_prompts));
   }
+  DEEPINFER_RETURN_IF_ERROR(ReadGuidedFields(reader, options, settings));
   DEEPINFER_RETURN_IF_ERROR(ReadPrompts(reader, &request));
   DEEPINFER_RETURN_IF_ERROR(CheckChoices(reader, request));
   DEEPINFER_ASSIGN_OR_RETURN(request.suffix, reader.OptionalString("suffix"));

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "api/content_fields.h"
+#include "api/grammar_fields.h"
 #include "api/json_reader.h"
 #include "api/open_calls.h"
 #include "api/request_fields.h"
@@ -73,7 +74,10 @@ class MessagesParser {
       // Ignored, the request would run without the messages that its client believes to be kept here.
       return Status::Unsupported("thread: conversations are not kept; leave it out and send all messages");
     }
-    DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(body, "output_format", options_));
+    // The name of the beta; output_config.format is the same.
+    DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, body.OptionalObject("output_format"));
+    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadFormat(*format));
+    DEEPINFER_RETURN_IF_ERROR(ReadGuidedFields(body, options_, &request_.settings));
     DEEPINFER_RETURN_IF_ERROR(ReadThinkingAndEffort(body));
     DEEPINFER_RETURN_IF_ERROR(ReadTools(body));
     DEEPINFER_RETURN_IF_ERROR(ReadToolChoice(body));
@@ -108,13 +112,18 @@ class MessagesParser {
     return Status::Ok();
   }
 
+  Status ReadFormat(const ObjectReader& format) {
+    return ReadResponseFormat(format, options_, &request_.settings, &conversation().response_format);
+  }
+
   Status ReadThinkingAndEffort(const ObjectReader& body) {
     static constexpr std::string_view kEfforts[] = {"low", "medium", "high", "xhigh", "ultra", "max"};
     std::optional<int> effort;
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> output, body.OptionalObject("output_config"));
     if (output.has_value()) {
       DEEPINFER_ASSIGN_OR_RETURN(effort, ReadEffort(*output, "effort", kEfforts));
-      DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(*output, "format", options_));
+      DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, output->OptionalObject("format"));
+      if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadFormat(*format));
     }
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<bool> thinking, ReadThinking(body));
     ApplyThinking(thinking, effort, options_, &conversation());

@@ -33,6 +33,10 @@ struct RequestSettings {
   std::vector<std::string> bad_words;        ///< none empty
   int64_t n = 1;                             ///< answers to each prompt, 1..128
 
+  // What the text of the answer must belong to (docs/grammar.md).
+  StructuredOutput structured_output;
+  std::string grammar_field;  ///< that asked for it, for errors
+
   // When an answer ends.
   std::optional<int64_t> max_tokens;  ///< >= 1
   std::optional<int64_t> min_tokens;  ///< >= 0, at most max_tokens

@@ -43,11 +43,6 @@ bool MentionsJson(const Conversation& conversation) {
   return false;
 }
 
-Status GrammarError(const std::string& path, std::string_view what) {
-  return Status::Unsupported(path + ": " + std::string(what) +
-                             " is not available: this build does not enforce schemas or grammars; use json_object");
-}
-
 }  // namespace
 
 Result<std::optional<int64_t>> ReadMaxTokens(const ObjectReader& body, std::string_view key) {
@@ -127,27 +122,6 @@ void ApplyThinking(std::optional<bool> thinking, std::optional<int> effort, cons
   }
   conversation->effort = effort_given ? *effort : options.effort;
   conversation->reasoning_history = options.reasoning_history;
-}
-
-Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& options, Conversation* conversation) {
-  DEEPINFER_ASSIGN_OR_RETURN(const std::string type,
-                             format.OneOf("type", {"text", "json_object", "json_schema", "regex", "grammar"}));
-  if (type == "json_object") conversation->response_format = ResponseFormat::kJsonObject;
-  if (type == "text" || type == "json_object" || options.ignore_schemas) return Status::Ok();
-  return GrammarError(format.PathOf("type"), type);
-}
-
-Status CheckNoGrammar(const ObjectReader& body, std::string_view field, const RequestOptions& options) {
-  if (options.ignore_schemas || body.Find(field) == nullptr) return Status::Ok();
-  return GrammarError(body.PathOf(field), field);
-}
-
-Status CheckNoGuidedFields(const ObjectReader& body, const RequestOptions& options) {
-  for (const std::string_view field :
-       {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag"}) {
-    DEEPINFER_RETURN_IF_ERROR(CheckNoGrammar(body, field, options));
-  }
-  return Status::Ok();
 }
 
 Status CheckConversation(const Conversation& conversation, std::string_view format_field) {

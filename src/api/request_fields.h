@@ -43,15 +43,6 @@ Result<std::optional<bool>> ReadTemplateThinking(const ObjectReader& body);
 void ApplyThinking(std::optional<bool> thinking, std::optional<int> effort, const RequestOptions& options,
                    Conversation* conversation);
 
-/// A `{"type": text | json_object | ...}` object. The forms that need a grammar are kUnsupported, or with
-/// ignore_schemas ask for nothing.
-Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& options, Conversation* conversation);
-
-/// kUnsupported when `field`, which asks for output of a given grammar, is given; unless ignore_schemas.
-Status CheckNoGrammar(const ObjectReader& body, std::string_view field, const RequestOptions& options);
-/// The same for the fields of vLLM that do: structured_outputs, guided_json, ...
-Status CheckNoGuidedFields(const ObjectReader& body, const RequestOptions& options);
-
 /// The checks that need the whole request; `format_field` is the path of the response format in this protocol.
 Status CheckConversation(const Conversation& conversation, std::string_view format_field);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "api/content_fields.h"
+#include "api/grammar_fields.h"
 #include "api/json_reader.h"
 #include "api/request_fields.h"
 #include "api/responses_fields.h"
@@ -272,9 +273,11 @@ Result<ResponsesRequest> Read(const ObjectReader& body, const RequestOptions& op
   DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> text, body.OptionalObject("text"));
   if (text.has_value()) {
     DEEPINFER_ASSIGN_OR_RETURN(const std::optional<ObjectReader> format, text->OptionalObject("format"));
-    if (format.has_value()) DEEPINFER_RETURN_IF_ERROR(ReadResponseFormat(*format, options, conversation));
+    if (format.has_value())
+      DEEPINFER_RETURN_IF_ERROR(
+          ReadResponseFormat(*format, options, &request.settings, &conversation->response_format));
   }
-  DEEPINFER_RETURN_IF_ERROR(CheckNoGuidedFields(body, options));
+  DEEPINFER_RETURN_IF_ERROR(ReadGuidedFields(body, options, &request.settings));
   ResponsesTools tools;
   DEEPINFER_RETURN_IF_ERROR(tools.Read(body, options, conversation));
   DEEPINFER_RETURN_IF_ERROR(ReadInput(body, tools, stored_items, &request));

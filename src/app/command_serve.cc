@@ -78,6 +78,7 @@ class ServeCommand : public Command {
                      .vllm_names = serve_.vllm_metrics});
     ApiServiceParts parts;
     parts.model = ServedModel::Of(engine.get(), engine->files().tokenizer.get());
+    parts.model.grammars = &engine->grammars();
     parts.model.names = serve_.model_names;
     parts.model.strict_names = serve_.strict_model_names;
     parts.model.system_fingerprint = "fp_" + engine->fingerprint().substr(0, 16);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
 
 #include "api/json_reader.h"
+#include "server/output_grammar.h"
 #include "text/prompt_renderer.h"
 
 namespace deepinfer {
@@ -126,16 +128,29 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   // A call that must be made begins with a name that is known, when only one tool is in question.
   const std::string forced_name = ForcedToolName(conversation);
   std::vector<int32_t> opening;
-  Prompt prompt;
-  if (forced_name.empty() || conversation.thinking) {
-    DEEPINFER_ASSIGN_OR_RETURN(prompt, RenderPrompt(conversation));
-  } else {
+  DEEPINFER_ASSIGN_OR_RETURN(Prompt prompt, RenderPrompt(conversation));
+  const bool opens_calls = prompt.start == OutputStart::kCalls;
+  if (opens_calls && !forced_name.empty()) {
     DEEPINFER_ASSIGN_OR_RETURN(prompt, RenderPrompt(WithFreeChoice(conversation)));
+  }
+  if (opens_calls) {
     DEEPINFER_ASSIGN_OR_RETURN(opening, PromptIds(ForcedCallSegments(forced_name), *model.tokenizer));
   }
+  int64_t constrained_tokens = std::ssize(opening);
   DEEPINFER_RETURN_IF_ERROR(CheckNoImages(prompt));
   DEEPINFER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, PromptIds(prompt, *model.tokenizer));
+  if (opens_calls && forced_name.empty()) {
+    // The rendered prompt ends with the opening, and the parser starts behind it.
+    if (!std::ranges::equal(std::span(ids).last(std::min(ids.size(), opening.size())), opening)) {
+      return FieldError("tool_choice", "a required call cannot continue the text of an assistant's prefix");
+    }
+    opening.clear();
+  }
   ids.insert(ids.end(), opening.begin(), opening.end());
+  if (prompt.start == OutputStart::kContent) {
+    // The text that the client has begun belongs to the format.
+    constrained_tokens = std::find(ids.rbegin(), ids.rend(), model.end_think) - ids.rbegin();
+  }
   DEEPINFER_ASSIGN_OR_RETURN(
       const int64_t max_tokens,
       LimitOf(model, settings, std::ssize(ids), conversation.thinking ? kDefaultMaxTokensThinking : kDefaultMaxTokens,
@@ -146,9 +161,10 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   FillHead(model, settings, 1, &plan.head);
   plan.head.thinking = conversation.thinking;
   plan.head.tools = conversation.tools;
-  plan.max_completion_tokens = max_tokens;
   plan.opening = std::move(opening);
   plan.requests.push_back(RequestOf(settings, std::move(ids), max_tokens));
+  DEEPINFER_RETURN_IF_ERROR(
+      ConstrainAnswer(model, request, plan.head.protocol, prompt, constrained_tokens, &plan.requests.front()));
 
   OutputParserOptions parser;
   parser.start = prompt.start;
@@ -166,11 +182,6 @@ Result<GenerationPlan> PlanConversation(const ServedModel& model, const Conversa
   plan.reader.include_stop = settings.include_stop_str_in_output;
   plan.reader.count_end_token = settings.ignore_eos;
 
-  if (prompt.call_after_reasoning) {
-    DEEPINFER_ASSIGN_OR_RETURN(plan.forced_call, PromptIds(ForcedCallSegments(forced_name), *model.tokenizer));
-    // The engine stops where the reasoning ends; what the model would say next is not asked for.
-    plan.requests.front().sampling.stop_token_ids.push_back(model.end_think);
-  }
   plan.reader.parser = std::move(parser);
   return plan;
 }
@@ -193,6 +204,7 @@ Result<GenerationPlan> PlanCompletions(const ServedModel& model, const Completio
     DEEPINFER_ASSIGN_OR_RETURN(const int64_t max_tokens, LimitOf(model, settings, std::ssize(ids),
                                                                  kDefaultMaxTokensCompletions, Protocol::kCompletions));
     GenerationRequest one = RequestOf(settings, std::move(ids), max_tokens);
+    DEEPINFER_RETURN_IF_ERROR(ConstrainText(model, settings, &one));
     one.sampling.stops = settings.stop;
     one.sampling.include_stop_str_in_output = settings.include_stop_str_in_output;
     if (settings.echo) {

@@ -24,9 +24,6 @@ Result<std::unique_ptr<GenerationSession>> GenerationSession::Start(const Served
       ChoiceState choice;
       choice.reader = std::make_unique<AnswerReader>(model, session->plan_.reader);
       choice.reader->Open(session->plan_.opening);
-      choice.request = i;
-      choice.seed = SamplingParams::SeedOfChoice(requests[i].sampling.seed, k);
-      choice.thinking_first = !session->plan_.forced_call.empty();
       indices.push_back(std::ssize(session->choices_));
       session->choices_.push_back(std::move(choice));
     }
@@ -35,10 +32,7 @@ Result<std::unique_ptr<GenerationSession>> GenerationSession::Start(const Served
     session->report_.usage.prompt_tokens += std::ssize(requests[i].prompt);
   }
   if (session->plan_.echo_logprobs) session->prompt_logprobs_.resize(requests.size());
-  // Only a forced call needs them again.
-  if (session->plan_.forced_call.empty()) {
-    for (GenerationRequest& request : session->plan_.requests) request.prompt = {};
-  }
+  for (GenerationRequest& request : session->plan_.requests) request.prompt = {};  // nobody needs them again
   return session;
 }
 
@@ -60,18 +54,15 @@ void GenerationSession::Begin(std::string* out) {
 Usage GenerationSession::CurrentUsage() const {
   Usage usage;
   usage.prompt_tokens = report_.usage.prompt_tokens;
-  // What follows a forced call is no prompt of the client's.
-  for (size_t i = 0; i < plan_.requests.size() && i < sources_.size(); ++i)
-    usage.cached_tokens += sources_[i].cached_tokens;
+  for (const Source& source : sources_) usage.cached_tokens += source.cached_tokens;
   for (const ChoiceState& choice : choices_) {
-    usage.completion_tokens += choice.tokens_before + choice.reader->completion_tokens();
-    usage.reasoning_tokens += choice.reasoning_before + choice.reader->reasoning_tokens();
+    usage.completion_tokens += choice.reader->completion_tokens();
+    usage.reasoning_tokens += choice.reader->reasoning_tokens();
   }
   return usage;
 }
 
 bool GenerationSession::Pump(std::string* out) {
-  // A forced call adds sources while they are being read.
   for (size_t i = 0; i < sources_.size() && !failed_; ++i) {
     while (!sources_[i].done && !failed_) {
       if (sources_[i].unread.has_value()) {
@@ -159,7 +150,6 @@ void GenerationSession::Read(Source& source, const GenerationDelta& delta, std::
   AnswerPiece piece;
   const bool wants_more = choice.reader->Add(delta.ids, delta.logprobs, &piece);
   choice.reader->AddText(delta.content, &piece);
-  if (choice.thinking_first) choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
   if (!wants_more) {
     if (source.stream != nullptr) source.stream->CancelChoice(delta.index);
     return FinishChoice(index, choice.reader->Finish(FinishReason::kStop, "", &piece), piece, out);
@@ -178,45 +168,7 @@ void GenerationSession::Read(Source& source, const GenerationDelta& delta, std::
     }
     return;
   }
-  const bool cut = delta.finish_reason == FinishReason::kLength;
-  if (choice.thinking_first && !cut && choice.reader->calls() == 0) {
-    encoder_->Add(index, piece, out);
-    const Result<bool> goes_on = ForceCall(index, out);
-    if (!goes_on.ok()) return Fail(ErrorOfStatus(goes_on.status()), out);
-    if (!*goes_on) FinishChoice(index, {AnswerFinish::kLength, ""}, {}, out);
-    return;
-  }
   FinishChoice(index, choice.reader->Finish(delta.finish_reason, delta.stop_sequence, &piece), piece, out);
-}
-
-Result<bool> GenerationSession::ForceCall(int64_t index, std::string* out) {
-  ChoiceState& choice = choices_[static_cast<size_t>(index)];
-  const GenerationRequest& first = plan_.requests[choice.request];
-  GenerationRequest request = first;
-  std::vector<int32_t>& ids = choice.ids;
-  if (!ids.empty() && ids.back() == model_.end_of_sentence) ids.pop_back();
-  if (ids.empty() || ids.back() != model_.end_think) ids.push_back(model_.end_think);
-  request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
-  request.prompt.insert(request.prompt.end(), plan_.forced_call.begin(), plan_.forced_call.end());
-  request.sampling.n = 1;
-  request.sampling.seed = choice.seed;
-  std::erase(request.sampling.stop_token_ids, model_.end_think);
-  choice.thinking_first = false;
-  choice.tokens_before = choice.reader->completion_tokens();
-  choice.reasoning_before = choice.reader->reasoning_tokens();
-  AnswerReaderOptions options = plan_.reader;
-  options.parser->start = OutputStart::kContentLead;
-  choice.reader = std::make_unique<AnswerReader>(model_, options);
-  ids = {};
-  // They are part of the answer as if the model had said them.
-  AnswerPiece piece;
-  choice.reader->Add(plan_.forced_call, {}, &piece);
-  encoder_->Add(index, piece, out);
-  const int64_t used = choice.tokens_before + choice.reader->completion_tokens();
-  request.sampling.max_tokens = plan_.max_completion_tokens - used;
-  if (request.sampling.max_tokens < 1) return false;
-  DEEPINFER_RETURN_IF_ERROR(Submit(std::move(request), {index}));
-  return true;
 }
 
 void GenerationSession::FinishChoice(int64_t index, const AnswerEnd& end, const AnswerPiece& piece, std::string* out) {

@@ -30,9 +30,6 @@ struct GenerationPlan {
   bool echo_logprobs = false;
   /// The prompt ends with these ids, which are the beginning of the answer: the opening of a call that must be made.
   std::vector<int32_t> opening;
-  /// The answer must be a call, but the model thinks first: these ids follow its reasoning, then it goes on.
-  std::vector<int32_t> forced_call;
-  int64_t max_completion_tokens = 0;  ///< of each choice, over both parts
 };
 
 /// What became of a request, for metrics and the log.
@@ -87,20 +84,12 @@ class GenerationSession {
   };
   struct ChoiceState {
     std::unique_ptr<AnswerReader> reader;
-    size_t request = 0;  // index into plan_.requests
-    uint64_t seed = 0;
-    std::vector<int32_t> ids;     // with a forced call: of the reasoning
-    bool thinking_first = false;  // the forced call is still to come
     bool finished = false;
-    int64_t tokens_before = 0;  // of the first part
-    int64_t reasoning_before = 0;
   };
 
   GenerationSession(const ServedModel& model, GenerationPlan plan, std::function<void()> on_news);
   Status Submit(GenerationRequest request, std::vector<int64_t> choices);
   void Read(Source& source, const GenerationDelta& delta, std::string* out);
-  /// False: the reasoning has left no token for a call.
-  Result<bool> ForceCall(int64_t index, std::string* out);
   void FinishChoice(int64_t index, const AnswerEnd& end, const AnswerPiece& piece, std::string* out);
   void Begin(std::string* out);
   /// Some tokens of what source `index` has unread.

@@ -1,6 +1,6 @@
 // ServedModel: what the server serves, as handlers see it.
 //
-// Thread-safety: immutable; engine and tokenizer are for any thread. Ownership: engine and tokenizer outlive it.
+// Thread-safety: immutable; engine, tokenizer and grammars are for any thread. Ownership: these outlive it.
 #ifndef DEEPINFER_SERVER_SERVED_MODEL_H_
 #define DEEPINFER_SERVER_SERVED_MODEL_H_
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deepinfer/engine.h"
+#include "grammar/grammar_compiler.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {
@@ -16,6 +17,7 @@ namespace deepinfer {
 struct ServedModel {
   Engine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;
+  GrammarCompiler* grammars = nullptr;  ///< null: requests that ask for a grammar are refused
   std::vector<std::string> names;  ///< the first one is its own, the others are aliases
   /// A request for a model of another name is refused; else the name is the client's matter.
   bool strict_names = false;

@@ -115,17 +115,53 @@ TEST(ChatRequest, RequiredCallWhileThinking) {
   }
 }
 
-TEST(ChatRequest, SchemasAreRefusedNotIgnored) {
-  for (const char* field :
-       {R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}})",
-        R"("response_format":{"type":"regex","pattern":"a"})", R"("guided_json":{})", R"("guided_regex":"a")",
-        R"("guided_choice":["a"])", R"("guided_grammar":"root ::= x")", R"("structured_outputs":{"json":{}})"}) {
-    const Result<ConversationRequest> refused = ParseChatRequest(With(field));
-    ASSERT_FALSE(refused.ok()) << field;
-    EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
-    EXPECT_NE(refused.status().message().find("does not enforce schemas"), std::string::npos);
-    EXPECT_TRUE(ParseChatRequest(With(field), {.ignore_schemas = true}).ok()) << field;
+TEST(ChatRequest, OutputForms) {
+  using Kind = StructuredOutput::Kind;
+  struct Case {
+    const char* field;
+    Kind kind;
+    const char* source;
+    const char* name;
+  };
+  const Case cases[] = {
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"null"}}})",
+       Kind::kJsonSchema, R"({"type": "null"})", "response_format.json_schema.schema"},
+      {R"("response_format":{"type":"json_schema","schema":true})", Kind::kJsonSchema, "true", "response_format.schema"},
+      {R"("response_format":{"type":"json_object"},"stop":"json")", Kind::kJsonSchema, R"({"type": "object"})",
+       "response_format"},
+      {R"("response_format":{"type":"regex","pattern":"a+"})", Kind::kRegex, "a+", "response_format.pattern"},
+      {R"("response_format":{"type":"ebnf","ebnf":"root ::= x"})", Kind::kEbnf, "root ::= x", "response_format.ebnf"},
+      {R"("response_format":{"type":"grammar","grammar":"root ::= x"})", Kind::kEbnf, "root ::= x",
+       "response_format.grammar"},
+      {R"("guided_json":{"minimum":0.10})", Kind::kJsonSchema, R"({"minimum": 0.1})", "guided_json"},
+      {R"("guided_json":"{}")", Kind::kJsonSchema, "{}", "guided_json"},
+      {R"("guided_regex":"a")", Kind::kRegex, "a", "guided_regex"},
+      {R"("guided_choice":["a b","c|d","\u00e9"])", Kind::kRegex, "a\\x20b|c\\x7Cd|\xC3\xA9", "guided_choice"},
+      {R"("guided_grammar":"root ::= x")", Kind::kEbnf, "root ::= x", "guided_grammar"},
+      {R"("structured_outputs":{"json":{}})", Kind::kJsonSchema, "{}", "structured_outputs.json"},
+      {R"("structured_outputs":{"json_object":true})", Kind::kJsonSchema, R"({"type": "object"})",
+       "structured_outputs.json_object"},
+      {R"("structured_outputs":{"regex":"b"})", Kind::kRegex, "b", "structured_outputs.regex"},
+      {R"("response_format":{"type":"text"})", Kind::kNone, "", ""},
+      {R"("guided_regex":null)", Kind::kNone, "", ""},
+  };
+  for (const Case& one : cases) {
+    std::string body = With(one.field);
+    if (std::string(one.field).find("json_object\"}") != std::string::npos) {
+      body = R"({"model":"m","messages":[{"role":"user","content":"as JSON"}],)" + std::string(one.field) + "}";
+    }
+    const Result<ConversationRequest> request = ParseChatRequest(body);
+    ASSERT_TRUE(request.ok()) << one.field << ": " << request.status().message();
+    EXPECT_EQ(request->settings.structured_output.kind, one.kind) << one.field;
+    EXPECT_EQ(request->settings.structured_output.source, one.source) << one.field;
+    EXPECT_EQ(request->settings.grammar_field, one.name) << one.field;
+    const Result<ConversationRequest> ignoring = ParseChatRequest(body, {.ignore_schemas = true});
+    ASSERT_TRUE(ignoring.ok()) << one.field;
+    EXPECT_FALSE(ignoring->settings.structured_output.wanted()) << one.field;
   }
+}
+
+TEST(ChatRequest, Strict) {
   // SDKs set strict by default.
   EXPECT_TRUE(ParseChatRequest(With(R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])"))
                   ->conversation.tools[0]
@@ -276,7 +312,18 @@ TEST(ChatRequest, SettingErrors) {
       {With(R"("response_format":"json_object")"), "response_format: expected an object"},
       {With(R"("response_format":{})"), "response_format.type: this field is required"},
       {With(R"("response_format":{"type":"xml"})"),
-       "response_format.type: expected text, json_object, json_schema, regex or grammar, found \"xml\""},
+       "response_format.type: expected text, json_object, json_schema, regex, ebnf or grammar, found \"xml\""},
+      {With(R"("response_format":{"type":"json_schema"})"), "response_format.schema: this field is required"},
+      {With(R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})"),
+       "response_format.json_schema.schema: this field is required"},
+      {With(R"("response_format":{"type":"json_schema","json_schema":{"schema":[]}})"),
+       "response_format.json_schema.schema: expected a JSON Schema, found an array"},
+      {With(R"("response_format":{"type":"regex"})"), "response_format.pattern: this field is required"},
+      {With(R"("guided_choice":[])"), "guided_choice: expected a list of texts that is not empty"},
+      {With(R"("guided_choice":["a",1])"), "guided_choice[1]: expected a string, found 1"},
+      {With(R"("guided_regex":"a","structured_outputs":{"regex":"b"})"),
+       "guided_regex: the form of the output is given already by structured_outputs.regex; give only one of them"},
+      {With(R"("structural_tag":{})"), "structural_tag: not available"},
   });
 }
 

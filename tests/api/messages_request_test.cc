@@ -161,8 +161,9 @@ TEST(MessagesRequest, SettingErrors) {
       {With(R"("tool_choice":{"type":"tool"})"), "tool_choice.name: this field is required"},
       {With(R"("tool_choice":{"type":"tool","name":"f"})"), "tool_choice.name: tools has no tool named \"f\""},
       {With(R"("metadata":{"user_id":["x"]})"), "metadata.user_id: expected a string, found an array"},
-      {With(R"("output_format":{"type":"json_schema","schema":{}})"), "output_format: output_format is not available"},
-      {With(R"("output_config":{"format":{"type":"json_schema"}})"), "output_config.format: format is not available"},
+      {With(R"("output_format":{"type":"json_schema"})"), "output_format.schema: this field is required"},
+      {With(R"("output_config":{"format":{"type":"json_schema","schema":5}})"),
+       "output_config.format.schema: expected a JSON Schema, found 5"},
   });
 }
 

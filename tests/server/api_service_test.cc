@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "grammar/matcher.h"
 #include "http_client.h"
 #include "test_server.h"
 #include "text/prompt_segments.h"
@@ -147,13 +148,7 @@ TEST(ApiService, GivesCallsWithTheirArguments) {
 }
 
 TEST(ApiService, ARequiredCallFollowsTheReasoning) {
-  // Thinks, and would then answer in prose; what follows the forced opening is another request to the engine.
-  TestServer server([](const GenerationRequest& request) {
-    const std::string text = NanoTokenizer().Decode(request.prompt, false);
-    const bool forced = text.ends_with("<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"get_weather\">\n");
-    return Says(forced ? std::string(kCall).substr(std::string(kCall).find("<｜DSML｜ parameter"))
-                       : "I know.</think>It rains.")(request);
-  });
+  TestServer server(Says(std::string("I know.</think>\n\n") + kCall));
   const json request =
       Chat("weather?", {{"tools", WeatherTool()},
                         {"tool_choice", {{"type", "function"}, {"function", {{"name", "get_weather"}}}}},
@@ -169,9 +164,15 @@ TEST(ApiService, ARequiredCallFollowsTheReasoning) {
     EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"city\": \"Oslo\"}");
   }
   const auto requests = server.engine.requests();
-  ASSERT_EQ(requests.size(), 3u);
-  EXPECT_EQ(requests[0].sampling.n, 2);
-  EXPECT_EQ(requests[1].sampling.seed + requests[2].sampling.seed, 7 + SamplingParams::SeedOfChoice(7, 1));
+  ASSERT_EQ(requests.size(), 1u);
+  // The engine is told what may come, and when.
+  ASSERT_NE(requests[0].grammar, nullptr);
+  EXPECT_TRUE(requests[0].starts_in_reasoning);
+  EXPECT_EQ(requests[0].end_of_reasoning, NanoTokenizer().IdOfAddedToken("</think>"));
+  Matcher matcher(requests[0].grammar, {1});
+  const auto admits = [&](const std::string& text) { return *matcher.Admits(text); };
+  EXPECT_TRUE(admits("\n\n<"));
+  EXPECT_FALSE(admits("It rains."));
 }
 
 TEST(ApiService, ARequiredCallWithoutThinkingBeginsInThePrompt) {

@@ -44,6 +44,9 @@ TestServer::TestServer(FakeEngine::Script script, TestServerOptions options)
   }
   ApiServiceParts parts;
   parts.model = ServedModel::Of(&engine, &NanoTokenizer());
+  static GrammarCompiler grammars(NanoTokenizer(), NanoTokenizer().vocab_size(),
+                                  {*NanoTokenizer().IdOfAddedToken(special_token::kDsml)});
+  parts.model.grammars = &grammars;
   parts.model.names = {"nano"};
   parts.model.strict_names = options.strict_names;
   parts.model.system_fingerprint = "fp_test";
