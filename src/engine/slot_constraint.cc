@@ -74,13 +74,9 @@ Status SlotConstraint::Continuation(std::span<const int32_t> drafts, const Token
   }
   std::vector<int32_t> forced;
   if (status.ok() && !free_) {
-    const Result<std::string> bytes = matcher_.ForcedBytes(kMostForcedBytes);
-    status = bytes.status();
-    // Control tokens have spellings of their own in grammars, which no tokenizer reads.
-    if (bytes.ok() && !bytes->empty()) {
-      status = tokenizer.Encode(bytes->substr(0, bytes->find('\xFF')), &forced);
-      if (!forced.empty()) forced.pop_back();
-    }
+    Result<std::vector<int32_t>> tokens = matcher_.ForcedTokens(tokenizer, kMostForcedBytes);
+    status = tokens.status();
+    if (tokens.ok()) forced = std::move(*tokens);
   }
   TakeBack();
   DEEPINFER_RETURN_IF_ERROR(status);

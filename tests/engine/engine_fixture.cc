@@ -60,6 +60,22 @@ std::vector<int32_t> ProseIds(const EngineCore& engine, int64_t count, int64_t o
   return ids;
 }
 
+const std::vector<StructuredOutput>& SomeForms() {
+  using Kind = StructuredOutput::Kind;
+  static const std::vector<StructuredOutput> forms = {
+      {Kind::kRegex, "[a-z ]{3,40}[.!]"},
+      {Kind::kRegex, "(?:été|日本|日曜|🦊 fox){1,4}"},
+      {Kind::kRegex, "(The|A) (fox|bear) (was|is) (happy|sad|very (tired|old))( and (hungry|cold)){0,3}\\."},
+      {Kind::kJsonSchema,
+       R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer",
+           "minimum": 0, "maximum": 150}, "a long key that nobody can choose": {"enum": ["yes", "no", null]}},
+           "required": ["name", "a long key that nobody can choose"], "additionalProperties": false})"},
+      {Kind::kJsonSchema, R"({"type": "array", "items": {"type": ["number", "string"]}, "maxItems": 4})"},
+      {Kind::kEbnf, "root ::= term (\" + \" term){1,4}\nterm ::= [0-9]{1,3} | \"(\" root \")\""},
+  };
+  return forms;
+}
+
 std::vector<GenerationRequest> RandomRequests(const EngineCore& engine, int64_t count, const RequestRange& range,
                                               Random& random) {
   std::vector<GenerationRequest> requests;
@@ -97,6 +113,12 @@ std::vector<GenerationRequest> RandomRequests(const EngineCore& engine, int64_t 
     if (random.OneIn(8)) sampling.prompt_logprobs = 1;
     if (random.OneIn(4)) request.replay = random.OneIn(2) ? ReplayMode::kExact : ReplayMode::kBounded;
     if (random.OneIn(4)) request.cache_salt = "other";
+    if (random.OneIn(4)) sampling.structured_output = random.Of(SomeForms());
+    if (random.OneIn(4)) {
+      // Now and then an answer leaves its reasoning, and the grammar begins.
+      request.end_of_reasoning = static_cast<int32_t>(random.Between(4, 60));
+      request.starts_in_reasoning = true;
+    }
     request.priority = static_cast<int>(random.Between(0, 1));
     requests.push_back(std::move(request));
   }

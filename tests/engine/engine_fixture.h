@@ -41,6 +41,9 @@ struct RequestRange {
   bool greedy_only = false;
 };
 
+/// Grammars of every kind, with choices, free text, recursion and forced text.
+const std::vector<StructuredOutput>& SomeForms();
+
 /// Prompts of many lengths, some with common beginnings; parameters of every kind.
 std::vector<GenerationRequest> RandomRequests(const EngineCore& engine, int64_t count, const RequestRange& range,
                                               Random& random);
