@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -40,11 +42,59 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     for names in parallel:
         parser.add_argument(*names, type=only_one, default=1, help="1")
     parser.add_argument("--check_structured_output", "--check-structured-output", action="store_true",
-                        help="check regex, JSON and EBNF outputs (not in this version)")
+                        help="check regex, JSON and EBNF outputs instead of answering prompts")
     return parser.parse_args(arguments)
 
 
-def run(flags: argparse.Namespace) -> None:
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "pets": {"type": "array", "items": {"enum": ["cat", "dog", "fox"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "pets"],
+    "additionalProperties": False,
+}
+PHONE = r"\+[1-9][0-9]{0,2} [0-9]{3}-[0-9]{4}"
+SUM = """
+root ::= sum
+sum ::= number (" + " number){1,3}
+number ::= [1-9] [0-9]{0,2}
+"""
+
+
+def is_person(text: str) -> bool:
+    value = json.loads(text)
+    return (
+        list(value) == ["name", "age", "pets"] and len(value["name"]) <= 20 and 0 <= value["age"] <= 120
+        and isinstance(value["age"], int) and len(value["pets"]) <= 3 and set(value["pets"]) <= {"cat", "dog", "fox"}
+    )
+
+
+def check_structured_output(flags: argparse.Namespace) -> int:
+    """Every answer belongs to its grammar, and ends where the grammar lets it."""
+    checks = [
+        ("json", PERSON, is_person),
+        ("regex", PHONE, lambda text: re.fullmatch(PHONE, text) is not None),
+        ("ebnf", SUM, lambda text: re.fullmatch(r"[1-9][0-9]{0,2}( \+ [1-9][0-9]{0,2}){1,3}", text) is not None),
+    ]
+    wrong = 0
+    with LLM(model=flags.model, max_num_seqs=flags.max_num_seqs, draft_length=flags.draft_length) as llm:
+        for schema_type, schema, belongs in checks:
+            params = SamplingParams(
+                temperature=flags.temperature, seed=flags.seed, n=3, max_tokens=400,
+                so_args={"schema_type": schema_type, "schema": schema},
+            )
+            for answer in llm.generate(["Here is what you asked for:\n"], params)[0].outputs:
+                right = answer.finish_reason == "stop" and belongs(answer.text)
+                wrong += not right
+                print(f"{schema_type}: {'ok' if right else 'WRONG'}: {answer.text!r} ({answer.finish_reason})")
+    print("structured output: " + (f"{wrong} wrong" if wrong else "all right"))
+    return 1 if wrong else 0
+
+
+def run(flags: argparse.Namespace) -> int:
     sampling_params = SamplingParams(
         temperature=flags.temperature, top_p=flags.top_p, seed=flags.seed, max_tokens=flags.max_tokens
     )
@@ -68,22 +118,18 @@ def run(flags: argparse.Namespace) -> None:
             f"{len(answer.token_ids)} generated ({answer.finish_reason}), "
             f"{output.acceptance.mean_accepted_length:.2f} tokens a step, seed {output.seed}"
         )
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     flags = parse(arguments)
-    if flags.check_structured_output:
-        print("offline_inference: --check_structured_output: comes with structured outputs, which this version lacks",
-              file=sys.stderr)
-        return 2
     try:
-        run(flags)
+        return check_structured_output(flags) if flags.check_structured_output else run(flags)
     except DeepInferError as error:
         print(f"offline_inference: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 if __name__ == "__main__":

@@ -163,6 +163,12 @@ SamplingParams SamplingParamsFrom(const py::object& given) {
   read("ignore_eos", kBool, &params.ignore_eos);
   read_optional("logprobs", &params.logprobs);
   read_optional("prompt_logprobs", &params.prompt_logprobs);
+  if (const py::object form = given.attr("so_args"); !form.is_none()) {
+    const auto text = [&form](const char* key) { return form[key].cast<std::string>(); };
+    Result<StructuredOutput> wanted = StructuredOutput::Of(text("schema_type"), text("schema"));
+    RaiseIf(wanted.status());
+    params.structured_output = std::move(*wanted);
+  }
   RaiseIf(params.Validate());
   return params;
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any
 
 from . import _deepinfer
-from ._errors import InvalidArgumentError, UnsupportedError
+from ._errors import InvalidArgumentError
 
 SCHEMA_TYPES = ("regex", "json", "ebnf")
 
@@ -63,7 +64,9 @@ class SamplingParams:
     bad_words: Sequence[str] | None = None
     """Texts that the answer never completes."""
     so_args: Mapping[str, Any] | None = None
-    """Structured output, {"schema_type": "regex" | "json" | "ebnf", "schema": text}. Not in this build: UnsupportedError."""
+    """Structured output: {"schema_type": "regex" | "json" | "ebnf", "schema": text}. A JSON Schema may be a dictionary.
+    Behind the reasoning, where there is one, the answer belongs to it. What cannot be enforced exactly is refused when
+    the request is submitted."""
 
     def __post_init__(self, seq_seed: int | None) -> None:
         if seq_seed is not None:
@@ -77,12 +80,12 @@ class SamplingParams:
         self.stop_token_ids = [] if self.stop_token_ids is None else self.stop_token_ids
         self.logit_bias = {} if self.logit_bias is None else self.logit_bias
         self.bad_words = [] if self.bad_words is None else self.bad_words
-        _deepinfer.check_sampling_params(self)
         if self.so_args is not None:
-            _check_so_args(self.so_args)
+            self.so_args = _normal_so_args(self.so_args)
+        _deepinfer.check_sampling_params(self)
 
 
-def _check_so_args(so_args: Mapping[str, Any]) -> None:
+def _normal_so_args(so_args: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(so_args, Mapping):
         raise InvalidArgumentError(f"so_args: expected a dictionary, found {so_args!r}")
     for key in so_args:
@@ -92,9 +95,15 @@ def _check_so_args(so_args: Mapping[str, Any]) -> None:
         raise InvalidArgumentError(
             f"so_args.schema_type: expected regex, json or ebnf, found {so_args.get('schema_type')!r}"
         )
-    if not isinstance(so_args.get("schema"), str):
-        raise InvalidArgumentError(f"so_args.schema: expected a text, found {so_args.get('schema')!r}")
-    raise UnsupportedError("so_args: structured outputs are not part of this version; leave so_args out")
+    schema = so_args.get("schema")
+    if so_args["schema_type"] == "json" and isinstance(schema, (Mapping, bool)):
+        try:
+            schema = json.dumps(schema, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"so_args.schema: expected a JSON Schema: {error}") from error
+    if not isinstance(schema, str):
+        raise InvalidArgumentError(f"so_args.schema: expected a text, found {schema!r}")
+    return {"schema_type": so_args["schema_type"], "schema": schema}
 
 
 def _get_seq_seed(params: SamplingParams) -> int | None:

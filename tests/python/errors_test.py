@@ -52,12 +52,7 @@ class Kinds(unittest.TestCase):
         refused("so_args.schema_type: expected regex, json or ebnf, found 'xml'", so_args={"schema_type": "xml"})
         refused("so_args.schema: expected a text, found None", so_args={"schema_type": "json"})
         refused("so_args: expected schema_type and schema, found 'x'", so_args={"x": 1})
-        self.refused(
-            deepinfer.UnsupportedError,
-            "so_args: structured outputs are not part of this version; leave so_args out",
-            SamplingParams,
-            so_args={"schema_type": "regex", "schema": "[0-9]+"},
-        )
+        refused("so_args.schema: expected a text, found {}", so_args={"schema_type": "regex", "schema": {}})
 
     def test_seq_seed_is_seed(self) -> None:
         params = SamplingParams(seq_seed=3)

@@ -1,7 +1,9 @@
 import dataclasses
+import json
+import re
 import unittest
 
-from deepinfer import LLM, RequestOutput, SamplingParams
+from deepinfer import InvalidArgumentError, LLM, RequestOutput, SamplingParams
 from models import PROSE, open_tiny, settled, tiny
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, logprobs=2)
@@ -153,6 +155,23 @@ class Outputs(unittest.TestCase):
 
 
 class PrefixCache(unittest.TestCase):
+    def test_structured_output(self) -> None:
+        forms = {
+            "regex": ("[a-f]{3} [0-9]{2}", lambda text: re.fullmatch("[a-f]{3} [0-9]{2}", text)),
+            "json": ({"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"],
+                      "additionalProperties": False}, lambda text: json.loads(text)["x"] in (True, False)),
+            "ebnf": ('root ::= "yes" | "no" | "(" root ")"', lambda text: text.strip("()") in ("yes", "no")),
+        }
+        for schema_type, (schema, belongs) in forms.items():
+            params = SamplingParams(
+                temperature=1, seed=5, max_tokens=300, n=2, so_args={"schema_type": schema_type, "schema": schema}
+            )
+            for answer in tiny().generate(["Once"], params)[0].outputs:
+                self.assertEqual(answer.finish_reason, "stop", answer.text)
+                self.assertTrue(belongs(answer.text), answer.text)
+        with self.assertRaisesRegex(InvalidArgumentError, "structured_output: character 3"):
+            tiny().generate(["x"], SamplingParams(so_args={"schema_type": "regex", "schema": "(a"}))
+
     def test_hits_are_told_and_change_nothing(self) -> None:
         tiny().clear_prefix_cache()
         prompt = {"prompt": PROSE * 3, "replay": "exact"}

@@ -33,13 +33,15 @@ class Example(unittest.TestCase):
         answers = [[line for line in one.stdout.splitlines() if line.startswith("Answer")] for one in (first, second)]
         self.assertEqual(*answers)
 
+    def test_structured_output(self) -> None:
+        result = self.run_example("--model", linked(NANO), "--check_structured_output", "--temperature", "1", "--seed", "3")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertEqual(result.stdout.count(": ok: "), 9)
+
     def test_refusals(self) -> None:
         result = self.run_example("--tp", "2")
         self.assertEqual(result.returncode, 2)
         self.assertIn("argument --tp/--tensor-parallel-size: expected 1, found '2'", result.stderr)
-        result = self.run_example("--check_structured_output")
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("comes with structured outputs", result.stderr)
         result = self.run_example("--temperature", "9")
         self.assertEqual(result.returncode, 1)
         expected = "offline_inference: temperature: expected a number of at least 0 and at most 2, found 9\n"
