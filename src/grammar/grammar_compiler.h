@@ -30,9 +30,9 @@
 namespace deepinfer {
 
 struct GrammarCompilerOptions {
-  int threads = 1;
+  int threads = 2;                              ///< so that one slow text does not hold up all others
   size_t max_cached_bytes = size_t{128} << 20;  ///< of grammars, their texts and their automata
-  double most_seconds = 10;                     ///< that a caller waits; then kResourceExhausted
+  double most_seconds = 60;  ///< that a caller waits, for texts before its own too; then kResourceExhausted
   MatcherLimits matcher;
 };
 
