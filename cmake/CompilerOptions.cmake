@@ -3,7 +3,8 @@ add_library(deepinfer_options INTERFACE)
 target_include_directories(deepinfer_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 # -ffp-contract=off: fused multiply-adds happen only where the code asks for them, so that two instantiations of one
 # kernel (decode and prefill) round alike. Promise 1 of docs/architecture.md depends on it.
-target_compile_options(deepinfer_options INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno)
+target_compile_options(deepinfer_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fno-math-errno>")
 if(DEEPINFER_SANITIZE)
   target_compile_options(deepinfer_options INTERFACE -fsanitize=${DEEPINFER_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(deepinfer_options INTERFACE -fsanitize=${DEEPINFER_SANITIZE})

@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/linear_kernels.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace deepinfer::test {
 namespace {
@@ -34,6 +35,23 @@ ScratchLimits Limits() {
 
 }  // namespace
 
+#ifdef DEEPINFER_TEST_CUDA
+std::vector<Backend> Backends() {
+  std::vector<Backend> backends;
+  for (const CudaProducts products : {CudaProducts::kCanonical, CudaProducts::kTensorCores}) {
+    const auto make = [products]() -> std::unique_ptr<Ops> {
+      CudaOptions options;
+      options.products = products;
+      options.keep_weights = false;  // tests reuse addresses
+      Result<std::unique_ptr<Ops>> ops = MakeCudaOps(options);
+      EXPECT_TRUE(ops.ok()) << ops.status().message();
+      return std::move(ops).value();
+    };
+    backends.push_back({products == CudaProducts::kCanonical ? "CudaCanonical" : "CudaTensor", 0, true, make, make});
+  }
+  return backends;
+}
+#else
 std::vector<Backend> Backends() {
   std::vector<Backend> backends;
   backends.push_back({"Reference", 0, true, MakeReferenceOps, MakeReferenceOps});
@@ -50,8 +68,11 @@ std::vector<Backend> Backends() {
   return backends;
 }
 
+#endif
+
 bool HasFusedProducts(const Ops& ops) {
   if (ops.name() == "reference") return true;
+  if (ops.name().starts_with("cuda")) return ops.name().find("canonical") != std::string_view::npos;
   const int64_t targets = hwy::SupportedTargets();
   const int64_t best = targets & -targets;
   return (best & (HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_SSE4)) == 0;

@@ -1,0 +1,128 @@
+// Matrix products: FP8 linears and FP4 experts.
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "cuda_bench.h"
+#include "ops/cuda/kernels.h"
+
+namespace deepinfer::bench {
+namespace {
+
+constexpr int64_t kWidth = 5120;
+constexpr int64_t kInner = 2304;
+constexpr int64_t kExperts = 384;
+constexpr int64_t kSetBytes = int64_t{600} << 20;  // many times the L2
+
+struct LinearCase {
+  const char* name;
+  int64_t outputs, columns;
+  int groups;
+};
+
+std::string Name(const char* name, const char* unit, int64_t count) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%s, %ld %s", name, static_cast<long>(count), unit);
+  return text;
+}
+
+}  // namespace
+
+void BenchLinear(const Bench& bench) {
+  for (const LinearCase& c :
+       {LinearCase{"fp8 wq_b 32768x1280", 32768, 1280, 1}, LinearCase{"fp8 wo_b 5120x8192", 5120, 8192, 1},
+        LinearCase{"fp8 wo_a 8192x4096 of 8 groups", 8192, 4096, 8},
+        LinearCase{"fp8 engram wkv 25600x6144", 25600, 6144, 1}, LinearCase{"fp8 shared w1 2304x5120", 2304, 5120, 1},
+        LinearCase{"fp8 shared w2 5120x2304", 5120, 2304, 1}, LinearCase{"fp8 wq_a 1280x5120", 1280, 5120, 1},
+        LinearCase{"fp8 wkv 512x5120", 512, 5120, 1}}) {
+    if (!bench.Wanted(c.name)) continue;
+    std::vector<DeviceWeight> sets;
+    const int64_t bytes = c.outputs * c.columns + c.outputs / 32 * (c.columns / 32);
+    for (int64_t i = 0; i < std::max<int64_t>(kSetBytes / bytes, 2); ++i) {
+      sets.emplace_back(bench, WeightFormat::kF8Block32, c.outputs, c.columns, 10 * static_cast<uint64_t>(i));
+    }
+    const DeviceRows x(bench, 64, c.columns * c.groups, 7);
+    Buffer out(64 * c.outputs * 4), expected(64 * c.outputs * 4), rounded(64 * c.columns * c.groups * 4);
+    {  // against the canonical order
+      const FloatView input(rounded.as<float>(), 64, c.columns * c.groups);
+      cuda::QuantiseActivations(bench.stream, x.view, input);
+      cuda::CanonicalLinear(bench.stream, input, sets[0].view, c.groups, {expected.as<float>(), 64, c.outputs});
+      cuda::SkinnyLinear(bench.stream, x.quantised, 64, sets[0].view, c.groups, {out.as<float>(), 64, c.outputs});
+      std::printf("%-46s |difference| %.1e of the canonical order's\n", c.name,
+                  RelativeDifference(bench, out.as<float>(), expected.as<float>(), 64 * c.outputs));
+    }
+    for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
+      const double seconds = bench.Time(static_cast<int>(sets.size()), [&](int i) {
+        cuda::SkinnyLinear(bench.stream, x.quantised, rows, sets[static_cast<size_t>(i)].view, c.groups,
+                           {out.as<float>(), rows, c.outputs});
+      });
+      bench.Report(Name(c.name, "rows", rows), seconds, static_cast<double>(bytes), 0);
+    }
+  }
+}
+
+void BenchExperts(const Bench& bench) {
+  if (!bench.Wanted("fp4 experts")) return;
+  std::vector<DeviceWeight> weights;
+  std::vector<cuda::DeviceExpert> experts;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    const uint64_t seed = 100 + 10 * static_cast<uint64_t>(e);
+    weights.emplace_back(bench, WeightFormat::kF4Row32, kInner, kWidth, seed);
+    weights.emplace_back(bench, WeightFormat::kF4Row32, kInner, kWidth, seed + 2);
+    weights.emplace_back(bench, WeightFormat::kF4Row32, kWidth, kInner, seed + 4);
+    const WeightMatrix &w1 = weights[weights.size() - 3].view, &w3 = weights[weights.size() - 2].view,
+                       &w2 = weights.back().view;
+    experts.push_back({w1.data, w1.scale, w3.data, w3.scale, w2.data, w2.scale});
+  }
+  const double expert_bytes = 3.0 * static_cast<double>(weights[0].view.total_bytes());
+  const auto upload = [&](const auto& values) {
+    Buffer buffer(static_cast<int64_t>(values.size() * sizeof values[0]));
+    Check(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof values[0], cudaMemcpyHostToDevice),
+          "copy");
+    return buffer;
+  };
+  const Buffer device_experts = upload(experts);
+  struct Case {
+    int64_t active, rows_each;
+  };
+  for (const Case& c : {Case{6, 1}, Case{90, 1}, Case{384, 1}, Case{384, 2}, Case{384, 4}, Case{384, 8}, Case{384, 16},
+                        Case{384, 32}}) {
+    // Every slot is a token of its own; sets of `active` experts take turns.
+    const int64_t slots = c.active * c.rows_each;
+    const int sets = static_cast<int>(std::min<int64_t>(kExperts / c.active, 32));
+    std::vector<int32_t> active, offsets(kExperts + 1, 0), order;
+    for (int32_t e = 0; e < kExperts; ++e) active.push_back(e);
+    for (int64_t e = 0; e < kExperts; ++e) {
+      offsets[static_cast<size_t>(e) + 1] = static_cast<int32_t>((e + 1) * c.rows_each);
+    }
+    for (int64_t i = 0; i < kExperts * c.rows_each; ++i) order.push_back(static_cast<int32_t>(i % slots));
+    const std::vector<float> routing(static_cast<size_t>(slots), 0.25f);
+    const Buffer device_active = upload(active), device_offsets = upload(offsets), device_order = upload(order),
+                 device_weights = upload(routing);
+    const DeviceRows x(bench, slots, kWidth, 5);
+    Buffer hidden_codes(slots * kInner), hidden_scales(slots * kInner / 32), parts(slots * kWidth * 4);
+    const double seconds = bench.Time(sets, [&](int i) {
+      cuda::ExpertsPlan plan;
+      plan.experts = device_experts.as<cuda::DeviceExpert>();
+      plan.active = device_active.as<int32_t>() + i * c.active;
+      plan.active_count = static_cast<int>(c.active);
+      plan.most_rows = static_cast<int>(c.rows_each);
+      plan.offsets = device_offsets.as<int32_t>();
+      plan.order = device_order.as<int32_t>();
+      plan.weights = device_weights.as<float>();
+      plan.columns = kWidth;
+      plan.inner = kInner;
+      plan.limit = 10;
+      cuda::SkinnyExperts(bench.stream, plan, x.quantised,
+                          {hidden_codes.as<uint8_t>(), hidden_scales.as<uint8_t>(), kInner},
+                          {parts.as<float>(), slots, kWidth});
+    });
+    char name[96];
+    std::snprintf(name, sizeof name, "fp4 experts, %ld of %ld rows", static_cast<long>(c.active),
+                  static_cast<long>(c.rows_each));
+    bench.Report(name, seconds, static_cast<double>(c.active) * expert_bytes,
+                 c.rows_each >= 16 ? static_cast<double>(slots) * 6.0 * kWidth * kInner : 0);
+  }
+}
+
+}  // namespace deepinfer::bench

@@ -1,0 +1,40 @@
+// CudaOps: the Ops of an NVIDIA GPU (docs/cuda.md).
+//
+// The op interface speaks of host memory, so this first form copies: inputs to the GPU, results back, weights once when
+// they are declared to stay. It is right, not fast: its kernels are measured one by one (bench/cuda_bench.cc), and they
+// take device memory already. Sampling and the copies between host rows run on the CPU.
+//
+// Thread-safety: as Ops: one driving thread. Ownership: owns its stream, scratch and weight copies.
+// Errors: an op cannot report; after a CUDA error every output is NaN (or row 0) and status() says why.
+#ifndef DEEPINFER_OPS_CUDA_CUDA_OPS_H_
+#define DEEPINFER_OPS_CUDA_CUDA_OPS_H_
+
+#include <memory>
+
+#include "deepinfer/status.h"
+#include "ops/ops.h"
+
+namespace deepinfer {
+
+/// Which matrix products run.
+enum class CudaProducts : uint8_t {
+  kCanonical,    ///< ops/dot_order.h: the bits of the CPU
+  kTensorCores,  ///< MMA where the shape allows: exact products, F32 sums in a fixed order of its own
+};
+
+struct CudaOptions {
+  int device = 0;
+  CudaProducts products = CudaProducts::kTensorCores;
+  /// Weights are copied to the GPU at their first use and stay there. Their host bytes must not change or move.
+  bool keep_weights = true;
+};
+
+/// GPUs that this build has kernels for; 0 without a driver or in a build without CUDA.
+int CountCudaDevices();
+
+/// The Ops of a GPU. Errors: kUnsupported in a build without CUDA, kNotFound without such a GPU.
+Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_OPS_CUDA_CUDA_OPS_H_

@@ -1,0 +1,43 @@
+#include "ops/cuda/device_arena.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+namespace deepinfer::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kBlockBytes = size_t{64} << 20;
+
+}  // namespace
+
+DeviceArena::~DeviceArena() {
+  for (const Block& block : blocks_) cudaFree(block.data);
+}
+
+void* DeviceArena::Take(size_t bytes) {
+  bytes = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
+  for (; block_ < blocks_.size(); ++block_, used_ = 0) {
+    if (used_ + bytes <= blocks_[block_].size) {
+      void* piece = blocks_[block_].data + used_;
+      used_ += bytes;
+      return piece;
+    }
+  }
+  const size_t size = std::max(bytes, kBlockBytes);
+  void* data = nullptr;
+  if (cudaMalloc(&data, size) != cudaSuccess) return nullptr;
+  blocks_.push_back({static_cast<uint8_t*>(data), size});
+  bytes_ += static_cast<int64_t>(size);
+  block_ = blocks_.size() - 1;
+  used_ = bytes;
+  return data;
+}
+
+void DeviceArena::Reset() {
+  block_ = 0;
+  used_ = 0;
+}
+
+}  // namespace deepinfer::cuda

@@ -1,0 +1,39 @@
+// DeviceArena: GPU memory for the temporaries of one op, taken in order and given back all at once.
+//
+// Invariants: 1. every piece starts at a multiple of 256 bytes; 2. blocks are kept, so after a few steps nothing is
+// allocated any more. Thread-safety: one thread. Ownership: owns its blocks; pieces live until Reset().
+#ifndef DEEPINFER_OPS_CUDA_DEVICE_ARENA_H_
+#define DEEPINFER_OPS_CUDA_DEVICE_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace deepinfer::cuda {
+
+class DeviceArena {
+ public:
+  DeviceArena() = default;
+  ~DeviceArena();
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
+
+  /// Null when the GPU has no memory left.
+  void* Take(size_t bytes);
+  void Reset();
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Block {
+    uint8_t* data;
+    size_t size;
+  };
+  std::vector<Block> blocks_;
+  size_t block_ = 0;
+  size_t used_ = 0;  // of blocks_[block_]
+  int64_t bytes_ = 0;
+};
+
+}  // namespace deepinfer::cuda
+
+#endif  // DEEPINFER_OPS_CUDA_DEVICE_ARENA_H_

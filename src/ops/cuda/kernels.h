@@ -1,0 +1,111 @@
+// Launchers of the CUDA kernels: the ops of ops/ops.h on device memory.
+//
+// Every pointer inside an argument is a device pointer, unless said otherwise. A launcher enqueues on `stream` and
+// returns; errors show in cudaGetLastError(). Activations are F32. Promise 1 holds for each: an output row is a
+// function of its inputs, in an order that shapes and positions fix.
+//
+// Two families of products: the canonical ones (ops/dot_order.h, to the bit) take every shape and format; the tensor
+// core ones (skinny.h, grouped.h) take released shapes and have a fixed order of their own.
+// Thread-safety: any thread; order is the stream's. Ownership: none.
+#ifndef DEEPINFER_OPS_CUDA_KERNELS_H_
+#define DEEPINFER_OPS_CUDA_KERNELS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/tensor_view.h"
+#include "base/weight_matrix.h"
+#include "ops/packed_rows.h"
+
+namespace deepinfer::cuda {
+
+/// Keys of one sequence on the device: as AttentionSequence, with device pages.
+struct DeviceSequence {
+  int32_t first_row = 0;
+  int32_t row_count = 0;
+  int64_t first_position = 0;
+  PackedRows ring;
+  PackedRows fresh;
+  PackedRows compressed;
+  int64_t window_start = 0;
+  int32_t ring_slots = 0;
+  bool whole_block = false;
+};
+
+struct DeviceIndexSequence {
+  int32_t first_row = 0;
+  int32_t row_count = 0;
+  int64_t first_position = 0;
+  PackedRows keys;
+};
+
+/// Rows of an index source, on the device.
+struct DeviceLists {
+  int32_t* rows = nullptr;  // [T, stride]
+  int64_t stride = 0;
+  int32_t* counts = nullptr;  // [T]
+};
+
+// rows.cu
+void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, FloatView out);
+void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out);
+void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin);
+void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse);
+void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden);
+/// hidden = silu * up * weights[row].
+void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
+                    FloatView hidden);
+void Add(cudaStream_t stream, ConstFloatView y, FloatView out);
+void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,
+                     FloatView out);
+/// out.row(i) = x.row(rows[i]).
+void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows, FloatView out);
+/// out.row(t) = sum over k of parts.row(slots[t * per_token + k]), k ascending, starting from 0.
+void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out);
+
+// streams.cu; the projection of MixStreams is a CanonicalLinear into `out` before
+void FinishMix(cudaStream_t stream, ConstFloatView streams, int n, const WeightVector& base, const WeightVector& scale,
+               int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
+void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
+                  float eps, FloatView normed, FloatView collapsed);
+void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
+void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out);
+void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,
+                  int n, float eps, FloatView streams);
+
+// canonical_linear.cu
+/// x through E4M3 in groups of 32, back to F32 (spec c.1).
+void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out);
+void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out);
+
+// cache_rows.cu
+void StoreRows(cudaStream_t stream, ConstFloatView x, const PackedRows& rows, const int64_t* destination);
+
+// attention.cu
+/// row_sequence[t]: index of the sequence of row t. Rows may attend at most `most_keys` keys.
+void Attention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
+               const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
+               float scale, int most_keys, FloatView out);
+
+// index.cu
+struct IndexArguments {
+  int32_t heads = 0, head_width = 0, ratio = 1;
+  int32_t topk = 0, block_size = 0, topk_blocks = 0;
+  bool publish = false;
+  bool restrict_to_candidates = false;
+};
+/// scores [rows, most_visible] and block_scores [rows, ceil(most_visible / block_size)] are scratch for the rows
+/// first_row .. first_row + rows - 1.
+void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
+                const IndexArguments& arguments, const DeviceLists& candidates, const DeviceLists& selected,
+                float* scores, int64_t most_visible, float* block_scores);
+
+// route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
+void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
+                 int32_t* picks, int per_token, FloatView weights);
+
+}  // namespace deepinfer::cuda
+
+#endif  // DEEPINFER_OPS_CUDA_KERNELS_H_

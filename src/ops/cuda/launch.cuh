@@ -1,0 +1,54 @@
+// Small helpers that the kernels share: grids, stored vectors, strided views.
+#ifndef DEEPINFER_OPS_CUDA_LAUNCH_CUH_
+#define DEEPINFER_OPS_CUDA_LAUNCH_CUH_
+
+#include <cstdint>
+
+#include "base/tensor_view.h"
+#include "base/weight_matrix.h"
+#include "ops/cuda/number_formats.cuh"
+#include "ops/packed_rows.h"
+
+namespace deepinfer::cuda {
+
+inline constexpr int kThreads = 256;
+
+inline unsigned Blocks(int64_t work, int64_t per_block) {
+  return static_cast<unsigned>((work + per_block - 1) / per_block);
+}
+
+/// Row `t` of a view.
+template <typename T>
+__device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {
+  return view.data + t * view.stride;
+}
+
+/// Values and scales of a packed row (PackedRows::values, ::scales).
+__device__ __forceinline__ uint8_t* RowValues(const PackedRows& rows, int64_t row) {
+  return rows.pages[row / rows.rows_per_page] +
+         (row % rows.rows_per_page) * PackedRowBytes(rows.format, rows.channels).values;
+}
+__device__ __forceinline__ uint8_t* RowScales(const PackedRows& rows, int64_t row) {
+  const RowBytes bytes = PackedRowBytes(rows.format, rows.channels);
+  return rows.pages[row / rows.rows_per_page] + rows.rows_per_page * bytes.values +
+         (row % rows.rows_per_page) * bytes.scales;
+}
+
+/// Channel `c` of a packed row whose values and scales lie there.
+__device__ __forceinline__ float UnpackChannel(RowFormat format, const uint8_t* values, const uint8_t* scales, int c) {
+  if (format == RowFormat::kWindowFp8) return E4m3ToFloat(values[c]) * E8m0ToFloat(scales[c / 32]);
+  const float value = E2m1ToFloat(uint32_t{values[c / 2]} >> (4 * (c % 2)));
+  return value * (format == RowFormat::kCompressedFp4 ? E4m3ToFloat(scales[c / 16]) : E8m0ToFloat(scales[c / 32]));
+}
+
+/// Element `index` of a stored vector at an aligned device address.
+__device__ __forceinline__ float LoadVector(const WeightVector& vector, int64_t index) {
+  return vector.is_bf16 ? Bf16ToFloat(reinterpret_cast<const uint16_t*>(vector.data)[index])
+                        : reinterpret_cast<const float*>(vector.data)[index];
+}
+
+__device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+}  // namespace deepinfer::cuda
+
+#endif  // DEEPINFER_OPS_CUDA_LAUNCH_CUH_

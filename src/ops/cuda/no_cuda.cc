@@ -1,0 +1,12 @@
+// CudaOps in a build without CUDA.
+#include "ops/cuda/cuda_ops.h"
+
+namespace deepinfer {
+
+int CountCudaDevices() { return 0; }
+
+Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions&) {
+  return Status::Unsupported("this build has no CUDA kernels; configure with -DDEEPINFER_CUDA=ON");
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,162 @@
+// The small per-row ops (ops/ops.h): one block a row, threads over columns.
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/row_dot.cuh"
+
+namespace deepinfer::cuda {
+namespace {
+
+/// One value of a stored weight with its scale.
+__device__ float LoadWeight(const WeightMatrix& weight, int64_t row, int64_t column) {
+  switch (weight.format) {
+    case WeightFormat::kF32:
+      return reinterpret_cast<const float*>(weight.data)[row * weight.columns + column];
+    case WeightFormat::kBF16:
+      return Bf16ToFloat(reinterpret_cast<const uint16_t*>(weight.data)[row * weight.columns + column]);
+    case WeightFormat::kF8Block32:
+    case WeightFormat::kF8Row32: {
+      const int64_t scale_row = weight.format == WeightFormat::kF8Block32 ? row / 32 : row;
+      return E4m3ToFloat(weight.data[row * weight.columns + column]) *
+             E8m0ToFloat(weight.scale[scale_row * (weight.columns / 32) + column / 32]);
+    }
+    case WeightFormat::kF4Row32: {
+      const uint8_t byte = weight.data[(row * weight.columns + column) / 2];
+      return E2m1ToFloat(uint32_t{byte} >> (4 * (column % 2))) *
+             E8m0ToFloat(weight.scale[row * (weight.columns / 32) + column / 32]);
+    }
+  }
+  return 0;
+}
+
+__global__ void EmbedKernel(WeightMatrix table, const int32_t* ids, FloatView out) {
+  const int64_t t = blockIdx.x;
+  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) RowOf(out, t)[c] = LoadWeight(table, ids[t], c);
+}
+
+__global__ void RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out) {
+  extern __shared__ float partials[];
+  const float* row = RowOf(x, blockIdx.x);
+  const auto value = [row](int64_t c) { return row[c]; };
+  const float mean = BlockCanonicalDot(x.columns, partials, value, value) / static_cast<float>(x.columns);
+  const float inverse = 1.0f / sqrtf(mean + eps);
+  for (int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) {
+    RowOf(out, blockIdx.x)[c] = LoadVector(weight, c) * (row[c] * inverse);
+  }
+}
+
+__global__ void RopeTableKernel(const int64_t* positions, const float* frequencies, FloatView cos_sin) {
+  const int64_t pairs = cos_sin.columns / 2;
+  for (int64_t i = threadIdx.x; i < pairs; i += blockDim.x) {
+    const float angle = static_cast<float>(positions[blockIdx.x]) * frequencies[i];
+    float sine, cosine;
+    sincosf(angle, &sine, &cosine);
+    RowOf(cos_sin, blockIdx.x)[i] = cosine;
+    RowOf(cos_sin, blockIdx.x)[pairs + i] = sine;
+  }
+}
+
+__global__ void RopeKernel(FloatView x, int heads, ConstFloatView cos_sin, bool inverse) {
+  const int64_t pairs = cos_sin.columns / 2;
+  const int64_t width = x.columns / heads;
+  const float* cosine = RowOf(cos_sin, blockIdx.x);
+  for (int64_t at = threadIdx.x; at < heads * pairs; at += blockDim.x) {
+    const int64_t i = at % pairs;
+    float* pair = RowOf(x, blockIdx.x) + (at / pairs + 1) * width - 2 * pairs + 2 * i;
+    const float a = pair[0];
+    const float b = pair[1];
+    const float s = inverse ? -cosine[pairs + i] : cosine[pairs + i];
+    pair[0] = a * cosine[i] - b * s;
+    pair[1] = a * s + b * cosine[i];
+  }
+}
+
+__device__ float SwiGluValue(float gate, float up, float limit) {
+  if (limit > 0) {
+    gate = fminf(gate, limit);
+    up = fminf(fmaxf(up, -limit), limit);
+  }
+  return gate * Sigmoid(gate) * up;
+}
+
+__global__ void SwiGluKernel(ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
+                             FloatView hidden) {
+  const int64_t t = blockIdx.x;
+  for (int64_t c = threadIdx.x; c < hidden.columns; c += blockDim.x) {
+    const float value = SwiGluValue(RowOf(gate, t)[c], RowOf(up, t)[c], limit);
+    RowOf(hidden, t)[c] = weights == nullptr ? value : value * weights[t];
+  }
+}
+
+__global__ void AddKernel(ConstFloatView y, FloatView out) {
+  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) RowOf(out, blockIdx.x)[c] += RowOf(y, blockIdx.x)[c];
+}
+
+__global__ void GatherTableKernel(WeightMatrix table, const int64_t* rows, int64_t columns, FloatView out) {
+  for (int64_t c = threadIdx.x; c < columns * table.columns; c += blockDim.x) {
+    RowOf(out, blockIdx.x)[c] = LoadWeight(table, rows[blockIdx.x * columns + c / table.columns], c % table.columns);
+  }
+}
+
+__global__ void GatherFloatKernel(ConstFloatView x, const int32_t* rows, FloatView out) {
+  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) {
+    RowOf(out, blockIdx.x)[c] = RowOf(x, rows[blockIdx.x])[c];
+  }
+}
+
+__global__ void SumPartsKernel(ConstFloatView parts, const int32_t* slots, int per_token, FloatView out) {
+  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) {
+    float sum = 0;
+    for (int k = 0; k < per_token; ++k) sum += RowOf(parts, slots[int64_t{blockIdx.x} * per_token + k])[c];
+    RowOf(out, blockIdx.x)[c] = sum;
+  }
+}
+
+unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
+
+}  // namespace
+
+void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, FloatView out) {
+  if (out.rows > 0) EmbedKernel<<<Grid(out.rows), kThreads, 0, stream>>>(table, ids, out);
+}
+
+void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out) {
+  if (out.rows == 0) return;
+  RmsNormKernel<<<Grid(out.rows), kThreads, RowDotBytes(x.columns), stream>>>(x, weight, eps, out);
+}
+
+void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin) {
+  if (cos_sin.rows > 0) RopeTableKernel<<<Grid(cos_sin.rows), 32, 0, stream>>>(positions, frequencies, cos_sin);
+}
+
+void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse) {
+  if (x.rows > 0) RopeKernel<<<Grid(x.rows), kThreads, 0, stream>>>(x, heads, cos_sin, inverse);
+}
+
+void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) {
+  WeightedSwiGlu(stream, gate, up, nullptr, limit, hidden);
+}
+
+void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
+                    FloatView hidden) {
+  if (hidden.rows == 0) return;
+  SwiGluKernel<<<Grid(hidden.rows), kThreads, 0, stream>>>(gate, up, weights, limit, hidden);
+}
+
+void Add(cudaStream_t stream, ConstFloatView y, FloatView out) {
+  if (out.rows > 0) AddKernel<<<Grid(out.rows), kThreads, 0, stream>>>(y, out);
+}
+
+void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,
+                     FloatView out) {
+  if (out.rows > 0) GatherTableKernel<<<Grid(out.rows), kThreads, 0, stream>>>(table, rows, columns, out);
+}
+
+void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows, FloatView out) {
+  if (out.rows > 0) GatherFloatKernel<<<Grid(out.rows), kThreads, 0, stream>>>(x, rows, out);
+}
+
+void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out) {
+  if (out.rows > 0) SumPartsKernel<<<Grid(out.rows), kThreads, 0, stream>>>(parts, slots, per_token, out);
+}
+
+}  // namespace deepinfer::cuda

@@ -1,0 +1,174 @@
+// Hyper-connections (spec c.3) and the Engram gate (spec c.8): one block a row.
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/row_dot.cuh"
+
+namespace deepinfer::cuda {
+namespace {
+
+constexpr int kMostStreams = 8;
+
+__device__ float InverseRms(const float* row, int64_t columns, float eps, float* partials) {
+  const auto value = [row](int64_t c) { return row[c]; };
+  const float mean = BlockCanonicalDot(columns, partials, value, value) / static_cast<float>(columns);
+  return 1.0f / sqrtf(mean + eps);
+}
+
+// The n x n part by one thread: n is 4 in the release.
+__device__ void Sinkhorn(float* comb, int n, int iterations, float eps) {
+  for (int i = 0; i < n; ++i) {
+    float* row = comb + i * n;
+    float maximum = row[0];
+    for (int j = 1; j < n; ++j) maximum = fmaxf(maximum, row[j]);
+    float sum = 0;
+    for (int j = 0; j < n; ++j) sum += row[j] = expf(row[j] - maximum);
+    for (int j = 0; j < n; ++j) row[j] = row[j] / sum + eps;
+  }
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    if (iteration > 0) {
+      for (int i = 0; i < n; ++i) {
+        float sum = 0;
+        for (int j = 0; j < n; ++j) sum += comb[i * n + j];
+        for (int j = 0; j < n; ++j) comb[i * n + j] /= sum + eps;
+      }
+    }
+    for (int j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int i = 0; i < n; ++i) sum += comb[i * n + j];
+      for (int i = 0; i < n; ++i) comb[i * n + j] /= sum + eps;
+    }
+  }
+}
+
+// The release's n = 4 in registers, one thread a destination column or source row by turns would save little: 20 rounds
+// of 8 divisions are a microsecond and run beside nothing else.
+__global__ void FinishMixKernel(ConstFloatView streams, int n, WeightVector base, WeightVector scale, int iterations,
+                                float hc_eps, float rms_eps, FloatView out) {
+  extern __shared__ float partials[];
+  __shared__ float mix[(2 + kMostStreams) * kMostStreams];
+  const int64_t t = blockIdx.x;
+  const float inverse = InverseRms(RowOf(streams, t), streams.columns, rms_eps, partials);
+  const int count = (2 + n) * n;
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < count) {
+    const int part = i < n ? 0 : i < 2 * n ? 1 : 2;
+    float value = RowOf(out, t)[i] * inverse * LoadVector(scale, part) + LoadVector(base, i);
+    if (part == 0) value = Sigmoid(value) + hc_eps;
+    if (part == 1) value = 2 * Sigmoid(value);
+    mix[i] = value;
+  }
+  __syncthreads();
+  if (i == 0) Sinkhorn(mix + 2 * n, n, iterations, hc_eps);
+  __syncthreads();
+  if (i < count) RowOf(out, t)[i] = mix[i];
+}
+
+__global__ void CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView pre, WeightVector weight, float eps,
+                                   FloatView normed, FloatView collapsed) {
+  extern __shared__ float shared[];
+  float* row = shared;  // [width]
+  float* partials = shared + normed.columns;
+  const int64_t t = blockIdx.x;
+  const int64_t width = normed.columns;
+  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) {
+    float sum = 0;
+    for (int j = 0; j < n; ++j) sum += RowOf(pre, t)[j] * RowOf(streams, t)[j * width + d];
+    row[d] = sum;
+    if (collapsed.data != nullptr) RowOf(collapsed, t)[d] = sum;
+  }
+  __syncthreads();
+  const float inverse = InverseRms(row, width, eps, partials);
+  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) {
+    RowOf(normed, t)[d] = LoadVector(weight, d) * (row[d] * inverse);
+  }
+}
+
+__global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
+  const int64_t t = blockIdx.x;
+  const int64_t width = y.columns;
+  const float* post = RowOf(mix, t) + n;
+  const float* comb = post + n;
+  float* stream = RowOf(streams, t);
+  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) {
+    float source[kMostStreams];
+#pragma unroll
+    for (int i = 0; i < kMostStreams; ++i) {
+      if (i < n) source[i] = stream[i * width + d];
+    }
+    const float value = RowOf(y, t)[d];
+    for (int j = 0; j < n; ++j) {
+      float sum = post[j] * value;
+#pragma unroll
+      for (int i = 0; i < kMostStreams; ++i) {
+        if (i < n) sum += comb[i * n + j] * source[i];
+      }
+      stream[j * width + d] = sum;
+    }
+  }
+}
+
+__global__ void MeanKernel(ConstFloatView streams, int n, FloatView out) {
+  const int64_t t = blockIdx.x;
+  for (int64_t d = threadIdx.x; d < out.columns; d += blockDim.x) {
+    float sum = 0;
+    for (int j = 0; j < n; ++j) sum += RowOf(streams, t)[j * out.columns + d];
+    RowOf(out, t)[d] = sum / static_cast<float>(n);
+  }
+}
+
+__global__ void EngramInjectKernel(ConstFloatView kv, WeightVector q_weight, WeightVector k_weight, int n, float eps,
+                                   FloatView streams) {
+  extern __shared__ float partials[];
+  const int64_t t = blockIdx.x;
+  const int j = static_cast<int>(blockIdx.y);
+  const int64_t width = streams.columns / n;
+  float* stream = RowOf(streams, t) + j * width;
+  const float* key = RowOf(kv, t) + j * width;
+  const float* value = RowOf(kv, t) + n * width;
+  const float product = BlockCanonicalDot(
+      width, partials,
+      [&](int64_t d) {
+        return stream[d] * (LoadVector(q_weight, j * width + d) * LoadVector(k_weight, j * width + d));
+      },
+      [key](int64_t d) { return key[d]; });
+  const float dot = product / sqrtf(static_cast<float>(width)) * InverseRms(stream, width, eps, partials) *
+                    InverseRms(key, width, eps, partials);
+  const float gate = Sigmoid(copysignf(sqrtf(fmaxf(fabsf(dot), 1e-6f)), dot));
+  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) stream[d] += gate * value[d];
+}
+
+unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
+
+}  // namespace
+
+void FinishMix(cudaStream_t stream, ConstFloatView streams, int n, const WeightVector& base, const WeightVector& scale,
+               int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out) {
+  if (out.rows == 0) return;
+  FinishMixKernel<<<Grid(out.rows), kThreads, RowDotBytes(streams.columns), stream>>>(
+      streams, n, base, scale, sinkhorn_iterations, hc_eps, rms_eps, out);
+}
+
+void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
+                  float eps, FloatView normed, FloatView collapsed) {
+  if (normed.rows == 0) return;
+  CollapseNormKernel<<<Grid(normed.rows), kThreads, normed.columns * 4 + RowDotBytes(normed.columns), stream>>>(
+      streams, n, pre, weight, eps, normed, collapsed);
+}
+
+void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
+  if (y.rows > 0) SpreadKernel<<<Grid(y.rows), kThreads, 0, stream>>>(y, mix, n, streams);
+}
+
+void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out) {
+  if (out.rows > 0) MeanKernel<<<Grid(out.rows), kThreads, 0, stream>>>(streams, n, out);
+}
+
+void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,
+                  int n, float eps, FloatView streams) {
+  if (streams.rows == 0) return;
+  const dim3 grid(Grid(streams.rows), static_cast<unsigned>(n));
+  EngramInjectKernel<<<grid, kThreads, RowDotBytes(streams.columns / n), stream>>>(kv, q_weight, k_weight, n, eps,
+                                                                                   streams);
+}
+
+}  // namespace deepinfer::cuda
