@@ -2,7 +2,7 @@
 //
 // While a response is being made the connection keeps reading, so that a client that leaves is noticed at once; what
 // arrives early belongs to the next request. A client that does not take its bytes in time is dropped.
-// Thread-safety: the strand of the stream only, but waker() may be called from any thread. Ownership: shared, since a
+// Thread-safety: the loop of the stream only, but waker() may be called from any thread. Ownership: shared, since a
 // pending read and wakers keep it alive; handlers use it within their coroutine.
 #ifndef DEEPINFER_SERVER_HTTP_CONNECTION_H_
 #define DEEPINFER_SERVER_HTTP_CONNECTION_H_

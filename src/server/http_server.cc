@@ -10,7 +10,6 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <optional>
 
@@ -21,10 +20,7 @@ using asio::local::stream_protocol;
 using boost::system::error_code;
 
 struct HttpServer::Listener {
-  explicit Listener(asio::io_context& io) : work(asio::make_work_guard(io)), strand(asio::make_strand(io)) {}
-
-  asio::executor_work_guard<asio::io_context::executor_type> work;
-  asio::strand<asio::io_context::executor_type> strand;
+  std::vector<asio::executor_work_guard<asio::io_context::executor_type>> work;  // loops run on without connections
   std::optional<tcp::acceptor> tcp_acceptor;
   std::optional<stream_protocol::acceptor> unix_acceptor;
   std::optional<asio::ssl::context> tls;
@@ -48,23 +44,28 @@ HttpServer::HttpServer(const HttpServerOptions& options, Handler handler, ErrorP
     : options_(options),
       handler_(std::move(handler)),
       error_page_(std::move(error_page)),
-      listener_(std::make_unique<Listener>(io_)) {}
+      listener_(std::make_unique<Listener>()) {
+  for (int i = 0; i < options.threads; ++i) {
+    loops_.push_back(std::make_unique<asio::io_context>(1));
+    listener_->work.push_back(asio::make_work_guard(*loops_.back()));
+  }
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, Handler handler,
                                                       ErrorPage error_page) {
   DEEPINFER_RETURN_IF_ERROR(options.Validate());
   std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(handler), std::move(error_page)));
   DEEPINFER_RETURN_IF_ERROR(server->Listen());
-  for (int i = 0; i < options.threads; ++i) server->threads_.emplace_back([io = &server->io_] { io->run(); });
+  for (const auto& loop : server->loops_) server->threads_.emplace_back([&loop = *loop] { loop.run(); });
   asio::co_spawn(
-      server->listener_->strand, [self = server.get()] { return self->Accept(); }, asio::detached);
+      *server->loops_.front(), [self = server.get()] { return self->Accept(); }, asio::detached);
   return server;
 }
 
 HttpServer::~HttpServer() {
   StopAccepting();
   CloseAll();
-  listener_->work.reset();
+  listener_->work.clear();
   // Coroutines end by themselves once their connections are closed.
   for (std::thread& thread : threads_) thread.join();
 }
@@ -96,14 +97,14 @@ Status HttpServer::LoadCertificate() {
 
 Status HttpServer::ListenTcp() {
   error_code error;
-  tcp::resolver resolver(io_);
+  tcp::resolver resolver(*loops_.front());
   const auto found = resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
     return Status::InvalidArgument("--host: " + options_.host + ": " + error.message() +
                                    "; expected an address of this machine, such as 127.0.0.1 or 0.0.0.0");
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
-  tcp::acceptor& acceptor = listener_->tcp_acceptor.emplace(listener_->strand);
+  tcp::acceptor& acceptor = listener_->tcp_acceptor.emplace(*loops_.front());
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
@@ -125,12 +126,12 @@ Status HttpServer::ListenUnix() {
   if (lstat(path.c_str(), &found) == 0) {
     if (!S_ISSOCK(found.st_mode)) return Status::InvalidArgument("--uds: " + path + " exists and is no socket");
     // A socket that nobody answers was left by a process that is gone.
-    stream_protocol::socket probe(io_);
+    stream_protocol::socket probe(*loops_.front());
     probe.connect(stream_protocol::endpoint(path), error);
     if (!error) return Status::Io("--uds: another process listens on " + path);
     unlink(path.c_str());
   }
-  stream_protocol::acceptor& acceptor = listener_->unix_acceptor.emplace(listener_->strand);
+  stream_protocol::acceptor& acceptor = listener_->unix_acceptor.emplace(*loops_.front());
   acceptor.open(stream_protocol(), error);
   if (!error) acceptor.bind(stream_protocol::endpoint(path), error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
@@ -141,17 +142,17 @@ Status HttpServer::ListenUnix() {
 
 asio::awaitable<void> HttpServer::Accept() {
   constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-  asio::steady_timer pause(listener_->strand);
+  asio::steady_timer pause(*loops_.front());
   for (;;) {
     error_code error;
     std::unique_ptr<ByteStream> stream;
-    const auto strand = asio::make_strand(io_);
+    asio::io_context& loop = *loops_[next_loop_++ % loops_.size()];
     if (listener_->unix_acceptor.has_value()) {
-      auto [failed, socket] = co_await listener_->unix_acceptor->async_accept(strand, kAwait);
+      auto [failed, socket] = co_await listener_->unix_acceptor->async_accept(loop, kAwait);
       error = failed;
       if (!error) stream = MakeUnixStream(stream_protocol::socket(std::move(socket)));
     } else {
-      auto [failed, socket] = co_await listener_->tcp_acceptor->async_accept(strand, kAwait);
+      auto [failed, socket] = co_await listener_->tcp_acceptor->async_accept(loop, kAwait);
       error = failed;
       if (!error) {
         tcp::socket plain(std::move(socket));
@@ -225,12 +226,13 @@ void HttpServer::StopAccepting() {
     if (!accepting_) return;
     accepting_ = false;
   }
-  asio::post(listener_->strand, [this] {
+  asio::post(*loops_.front(), [this] {
     error_code ignored;
     if (listener_->tcp_acceptor.has_value()) listener_->tcp_acceptor->close(ignored);
     if (listener_->unix_acceptor.has_value()) listener_->unix_acceptor->close(ignored);
   });
-  if (!options_.unix_socket.empty()) unlink(options_.unix_socket.c_str());
+  // Only a socket of its own: there is no address when listening failed.
+  if (!options_.unix_socket.empty() && !address_.empty()) unlink(options_.unix_socket.c_str());
   ForEach([](HttpConnection& connection) { connection.CloseSoon(); });
 }
 

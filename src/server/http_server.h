@@ -1,9 +1,10 @@
 // HttpServer: accepts connections (TCP, TLS, unix socket) and runs a handler for each request, as coroutines on a few
 // threads.
 //
-// It knows HTTP and nothing of what is served. Thread-safety: the handler runs on the connection's strand, many
-// connections at once; the members of HttpServer are for one thread, the owner's. Ownership: what the handler refers
-// to must outlive the server.
+// Each thread has an event loop of its own, on which a connection stays: threads that share one spend more time on its
+// locks than on a token. It knows HTTP and nothing of what is served. Thread-safety: the handler runs on the
+// connection's loop, many connections at once; the members of HttpServer are for one thread, the owner's. Ownership:
+// what the handler refers to must outlive the server.
 #ifndef DEEPINFER_SERVER_HTTP_SERVER_H_
 #define DEEPINFER_SERVER_HTTP_SERVER_H_
 
@@ -83,7 +84,8 @@ class HttpServer {
   ErrorPage error_page_;
   std::string address_;
   int port_ = 0;
-  boost::asio::io_context io_;
+  std::vector<std::unique_ptr<boost::asio::io_context>> loops_;  // [threads]; the first one accepts
+  size_t next_loop_ = 0;                                         // of the next connection
   std::unique_ptr<Listener> listener_;
   std::vector<std::thread> threads_;
 
