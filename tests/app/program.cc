@@ -95,7 +95,7 @@ std::vector<std::string> Words(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {DEEPINFER_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   // One thread unless a test says otherwise: other tests run at the same time.
-  const bool runs_model = words.size() > 2 && (words[1] == "chat" || words[1] == "generate");
+  const bool runs_model = words.size() > 2 && (words[1] == "chat" || words[1] == "generate" || words[1] == "serve");
   if (runs_model && std::find(words.begin(), words.end(), "--threads") == words.end()) {
     words.insert(words.begin() + 2, {"--threads", "1"});
   }
@@ -134,6 +134,8 @@ TerminalProgram::~TerminalProgram() {
 void TerminalProgram::Send(const std::string& keys) {
   EXPECT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
 }
+
+void TerminalProgram::Signal(int signal_number) { EXPECT_EQ(kill(pid_, signal_number), 0); }
 
 bool TerminalProgram::ReadMore() {
   pollfd entry = {terminal_, POLLIN, 0};

@@ -34,6 +34,7 @@ class TerminalProgram {
   TerminalProgram& operator=(const TerminalProgram&) = delete;
 
   void Send(const std::string& keys);
+  void Signal(int signal_number);
   /// Reads until `text` has appeared after what earlier calls have found; false when the program ends before.
   bool Expect(const std::string& text);
   /// Reads to the end and returns the exit status, 128 + the signal that ended it, or -1 at the deadline.
