@@ -1,5 +1,6 @@
-// Requests as Claude Code 2.1.197, Codex 0.171.0 and opencode 1.18.33 send them, recorded with the real programs; texts and tools
-// are shortened to our own. Each is taken and answered to the end.
+// Requests as Claude Code 2.1.197, Codex 0.171.0 and opencode 1.18.33 send them, with texts and tools shortened to our own. Eight
+// were recorded with the real programs; claude_code_count_tokens, claude_code_thinking_budget, codex_apply_patch and codex_models
+// were written from knowledge of the protocols. Each is taken and answered to the end.
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
