@@ -1,6 +1,9 @@
 #include "grammar/alphabet.h"
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <vector>
 
 #include "text/utf8.h"
 
@@ -28,8 +31,15 @@ std::string_view ShortEscape(uint32_t point) {
   }
 }
 
+/// Byte ranges of one to four bytes: a product of them.
+struct Sequence {
+  size_t length = 0;
+  std::array<uint8_t, 4> first{};
+  std::array<uint8_t, 4> last{};
+};
+
 /// The characters first..last, all of the same UTF-8 length, cut into products of byte ranges.
-void AddRanges(RegexPool* pool, uint32_t first, uint32_t last, std::vector<RegexId>* out) {
+void AddRanges(uint32_t first, uint32_t last, std::vector<Sequence>* out) {
   std::string low;
   std::string high;
   AppendUtf8(first, &low);
@@ -40,22 +50,53 @@ void AddRanges(RegexPool* pool, uint32_t first, uint32_t last, std::vector<Regex
     const uint32_t span = (1u << (6 * i)) - 1;
     if ((first & ~span) == (last & ~span)) continue;
     if ((first & span) != 0) {
-      AddRanges(pool, first, first | span, out);
-      AddRanges(pool, (first | span) + 1, last, out);
+      AddRanges(first, first | span, out);
+      AddRanges((first | span) + 1, last, out);
       return;
     }
     if ((last & span) != span) {
-      AddRanges(pool, first, (last & ~span) - 1, out);
-      AddRanges(pool, last & ~span, last, out);
+      AddRanges(first, (last & ~span) - 1, out);
+      AddRanges(last & ~span, last, out);
       return;
     }
   }
-  RegexId sequence = RegexPool::kEmptyText;
-  for (size_t i = length; i > 0; --i) {
-    const ByteSet bytes = ByteSet::Range(static_cast<uint8_t>(low[i - 1]), static_cast<uint8_t>(high[i - 1]));
-    sequence = pool->Concat(pool->Bytes(bytes), sequence);
+  Sequence sequence;
+  sequence.length = length;
+  for (size_t i = 0; i < length; ++i) {
+    sequence.first[i] = static_cast<uint8_t>(low[i]);
+    sequence.last[i] = static_cast<uint8_t>(high[i]);
   }
   out->push_back(sequence);
+}
+
+/// The sequences from byte `depth` on as a tree: bytes with the same continuation are one set.
+RegexId TreeOf(const std::vector<Sequence>& sequences, size_t depth, RegexPool* pool) {
+  std::vector<RegexId> ways;
+  std::map<std::vector<size_t>, ByteSet> by_members;  // the sequences that a byte leads into
+  for (int byte = 0; byte < 256; ++byte) {
+    std::vector<size_t> members;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& one = sequences[i];
+      if (depth < one.length && one.first[depth] <= byte && byte <= one.last[depth]) members.push_back(i);
+    }
+    if (!members.empty()) by_members[std::move(members)].Add(static_cast<uint8_t>(byte));
+  }
+  std::map<RegexId, ByteSet> by_rest;
+  for (const auto& [members, bytes] : by_members) {
+    std::vector<Sequence> inner;
+    bool ends = false;
+    for (const size_t i : members) {
+      if (sequences[i].length == depth + 1) {
+        ends = true;
+      } else {
+        inner.push_back(sequences[i]);
+      }
+    }
+    const RegexId rest = ends ? RegexPool::kEmptyText : TreeOf(inner, depth + 1, pool);
+    by_rest[rest] = by_rest[rest] | bytes;
+  }
+  for (const auto& [rest, bytes] : by_rest) ways.push_back(pool->Concat(pool->Bytes(bytes), rest));
+  return pool->Or(std::move(ways));
 }
 
 }  // namespace
@@ -63,22 +104,15 @@ void AddRanges(RegexPool* pool, uint32_t first, uint32_t last, std::vector<Regex
 RegexId Alphabet::Utf8(const CodePointSet& set) {
   static constexpr std::array<CodePointRange, 4> kLengths = {
       {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xFFFF}, {0x10000, 0x10FFFF}}};
-  ByteSet ascii;
-  std::vector<RegexId> parts;
+  std::vector<Sequence> sequences;
   for (const CodePointRange& range : set.ranges()) {
     for (const CodePointRange& length : kLengths) {
       const uint32_t first = std::max(range.first, length.first);
       const uint32_t last = std::min(range.last, length.last);
-      if (first > last) continue;
-      if (last <= 0x7F) {
-        ascii = ascii | ByteSet::Range(static_cast<int>(first), static_cast<int>(last));
-      } else {
-        AddRanges(pool_, first, last, &parts);
-      }
+      if (first <= last) AddRanges(first, last, &sequences);
     }
   }
-  parts.push_back(pool_->Bytes(ascii));
-  return pool_->Or(std::move(parts));
+  return TreeOf(sequences, 0, pool_);
 }
 
 RegexId Alphabet::OneOf(const CodePointSet& set) {

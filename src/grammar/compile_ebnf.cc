@@ -1,4 +1,5 @@
 #include <optional>
+#include <set>
 
 #include "grammar/ebnf_parser.h"
 #include "grammar/front_end_rules.h"
@@ -14,6 +15,7 @@ class Compiler {
 
   Result<int32_t> Compile() {
     FindRegularRules();
+    DEEPINFER_RETURN_IF_ERROR(builder_->CheckLimits());
     for (size_t i = 0; i < source_.bodies.size(); ++i) rules_.push_back(builder_->AddRule());
     for (size_t i = 0; i < source_.bodies.size(); ++i) {
       const int32_t end = builder_->AddState();
@@ -29,17 +31,33 @@ class Compiler {
 
   const Node& At(int node) const { return source_.nodes[static_cast<size_t>(node)]; }
 
-  /// Nodes refer to nodes before them, rules to any rule: rules become regular once all that they name are.
+  /// Rules become regular once all that they name are.
   void FindRegularRules() {
-    bool changed = true;
-    while (changed) {
-      changed = false;
-      for (size_t rule = 0; rule < source_.bodies.size(); ++rule) {
-        if (of_rule_[rule]) continue;
-        of_rule_[rule] = RegexOf(source_.bodies[rule]);
-        changed = changed || of_rule_[rule].has_value();
+    const size_t count = source_.bodies.size();
+    std::vector<std::vector<size_t>> users(count);
+    std::vector<size_t> unknown(count);
+    std::vector<size_t> ready;
+    for (size_t rule = 0; rule < count; ++rule) {
+      std::set<int> named;
+      CollectRules(source_.bodies[rule], &named);
+      unknown[rule] = named.size();
+      for (const int other : named) users[static_cast<size_t>(other)].push_back(rule);
+      if (named.empty()) ready.push_back(rule);
+    }
+    while (!ready.empty() && builder_->CheckLimits().ok()) {
+      const size_t rule = ready.back();
+      ready.pop_back();
+      of_rule_[rule] = RegexOf(source_.bodies[rule]);
+      for (const size_t user : users[rule]) {
+        if (--unknown[user] == 0) ready.push_back(user);
       }
     }
+  }
+
+  void CollectRules(int index, std::set<int>* named) const {
+    const Node& node = At(index);
+    if (node.kind == Node::Kind::kRule) named->insert(node.rule);
+    for (const int part : node.parts) CollectRules(part, named);
   }
 
   /// The node as one expression; nullopt while a rule in it is not regular.
@@ -57,7 +75,7 @@ class Compiler {
       parts.push_back(*regex);
     }
     if (node.kind == Node::Kind::kRepeat) return known = pool.Repeat(parts[0], node.least, node.most);
-    if (node.kind == Node::Kind::kEither) return known = pool.Or(std::move(parts));
+    if (node.kind == Node::Kind::kEither) return known = pool.Either(std::move(parts));
     RegexId concat = RegexPool::kEmptyText;
     for (size_t i = parts.size(); i > 0; --i) concat = pool.Concat(parts[i - 1], concat);
     return known = concat;

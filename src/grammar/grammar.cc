@@ -12,7 +12,9 @@ size_t Grammar::memory_bytes() const {
 }
 
 GrammarBuilder::GrammarBuilder(const GrammarLimits& limits)
-    : limits_(limits), pool_(std::make_unique<RegexPool>(limits.max_regex_nodes)) {}
+    : limits_(limits), pool_(std::make_unique<RegexPool>(limits.max_regex_nodes)) {
+  pool_->LimitWork(limits.max_work);
+}
 
 Symbol GrammarBuilder::AddTerminal(RegexId regex) {
   const auto [known, added] = terminal_of_.emplace(regex, static_cast<int32_t>(terminals_.size()));
@@ -36,8 +38,7 @@ void GrammarBuilder::AddEdge(int32_t from, Symbol symbol, int32_t to) {
 
 Status GrammarBuilder::CheckLimits() const {
   if (pool_->exhausted()) {
-    return Status::ResourceExhausted(
-        fmt::format("the grammar needs more than {} regular-expression nodes", limits_.max_regex_nodes));
+    return Status::ResourceExhausted("the grammar needs too many regular-expression nodes, or too much work");
   }
   if (final_.size() > limits_.max_states) {
     return Status::ResourceExhausted(fmt::format("the grammar needs more than {} states", limits_.max_states));

@@ -73,6 +73,7 @@ struct GrammarLimits {
   size_t max_regex_nodes = 2'000'000;
   size_t max_states = 500'000;
   size_t max_edges = 2'000'000;
+  uint64_t max_work = 40'000'000;  ///< in units of RegexPool::work
 };
 
 class GrammarBuilder {

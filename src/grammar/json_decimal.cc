@@ -149,6 +149,19 @@ RegexId NumberEqual(const Decimal& value, RegexPool* pool) {
   return value.negative ? Negative(size, pool) : size;
 }
 
+RegexId NumberOneOf(const std::vector<Decimal>& values, RegexPool* pool) {
+  std::vector<std::string> whole;
+  std::vector<std::string> fractional;
+  for (const Decimal& value : values) {
+    std::vector<std::string>& list = value.fraction.empty() ? whole : fractional;
+    list.push_back(value.Spelling());
+    if (value.IsZero()) whole.push_back("-0");
+  }
+  return pool->Or(
+      {pool->Concat(pool->AnyOfTexts(std::move(whole)), pool->Optional(pool->Concat(pool->Text(".0"), Zeros(pool)))),
+       pool->Concat(pool->AnyOfTexts(std::move(fractional)), Zeros(pool))});
+}
+
 RegexId NumberFrom(const Decimal& bound, bool strict, RegexPool* pool) {
   const RegexId equal = UnsignedEqual(bound, pool);
   const RegexId above = UnsignedAbove(bound, pool);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "grammar/regex_pool.h"
 
@@ -40,7 +41,9 @@ std::optional<ScaledInteger> ScaleToInteger(const Decimal& value);
 RegexId PlainNumber(RegexPool* pool);
 RegexId AnyNumber(RegexPool* pool);  ///< exponents too
 RegexId WholeNumber(RegexPool* pool);
-/// Of these, those without a fraction and without "-0".
+/// Numbers equal to one of `values`.
+RegexId NumberOneOf(const std::vector<Decimal>& values, RegexPool* pool);
+/// Whole numbers without a fraction and without "-0".
 RegexId PythonInteger(RegexPool* pool);
 RegexId NumberEqual(const Decimal& value, RegexPool* pool);
 /// Numbers of at least `bound`, or above it when `strict`.

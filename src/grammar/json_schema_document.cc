@@ -132,6 +132,18 @@ void JsonSchemaDocument::RegisterBelow(const JsonValue& schema, const std::strin
   }
 }
 
+const JsonValue* JsonSchemaDocument::MemberOf(const JsonValue& object, const std::string& key) {
+  constexpr size_t kFew = 16;
+  const auto* members = object.AsObject();
+  if (members == nullptr || members->size() <= kFew) return object.Find(key);
+  const auto [known, added] = wide_.emplace(&object, std::unordered_map<std::string_view, const JsonValue*>());
+  if (added) {
+    for (const JsonMember& member : *members) known->second.emplace(member.key, &member.value);
+  }
+  const auto found = known->second.find(key);
+  return found == known->second.end() ? nullptr : found->second;
+}
+
 const JsonValue* JsonSchemaDocument::FollowPointer(const JsonValue& from, std::string_view pointer) {
   const JsonValue* at = &from;
   std::string path = PlaceOf(from).path;
@@ -147,7 +159,7 @@ const JsonValue* JsonSchemaDocument::FollowPointer(const JsonValue& from, std::s
       if (error != std::errc() || stop != key.data() + key.size() || index >= list->size()) return nullptr;
       at = &(*list)[index];
     } else {
-      at = at->Find(key);
+      at = MemberOf(*at, key);
       if (at == nullptr) return nullptr;
     }
     path.append(1, '/').append(EscapePointer(key));

@@ -42,6 +42,8 @@ class JsonSchemaDocument {
   /// Notes the places, identifiers and anchors of a schema and all below it.
   void Register(const JsonValue& schema, const std::string& path, const std::string& base);
   void RegisterBelow(const JsonValue& schema, const std::string& path, const std::string& base);
+  /// A member of an object, soon also when there are many.
+  const JsonValue* MemberOf(const JsonValue& object, const std::string& key);
   const JsonValue* FollowPointer(const JsonValue& from, std::string_view pointer);
 
   JsonValue root_;
@@ -49,6 +51,7 @@ class JsonSchemaDocument {
   bool draft4_ = false;
   bool reference_hides_others_ = false;
   std::unordered_map<const JsonValue*, Place> places_;
+  std::unordered_map<const JsonValue*, std::unordered_map<std::string_view, const JsonValue*>> wide_;
   std::unordered_map<std::string, const JsonValue*> by_uri_;
   std::unordered_map<std::string, int> dynamic_anchors_;
   std::unordered_map<std::string, bool> is_dynamic_;

@@ -5,6 +5,12 @@
 #include "text/utf8.h"
 
 namespace deepinfer {
+namespace {
+
+// To match the accepted tokens again may take this many times the work of one question.
+constexpr uint64_t kReplayShare = 4;
+
+}  // namespace
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::vector<int32_t> end_tokens)
     : grammar_(std::move(grammar)),
@@ -18,9 +24,12 @@ Status Matcher::Recover(bool* retry) {
   *retry = false;
   Recogniser& recogniser = memory_->recogniser;
   if (!recogniser.exhausted()) return Status::Ok();
+  // To begin again would not make it less work.
+  if (recogniser.over_work()) return Status::ResourceExhausted("the grammar needs too much work for one token");
   memory_->masks.Clear();
   recogniser.Clear();
   states_.assign(1, recogniser.start());
+  recogniser.BeginWork(kReplayShare);
   for (size_t i = 0; i < tokens_.size() - (ended_ ? 1 : 0); ++i) {
     states_.push_back(recogniser.Walk(states_.back(), grammar_->trie().BytesOf(tokens_[i])));
     if (states_.back() == Recogniser::kDead || recogniser.exhausted()) break;
@@ -28,6 +37,7 @@ Status Matcher::Recover(bool* retry) {
   if (recogniser.exhausted()) {
     return Status::ResourceExhausted("the grammar needs more memory at this place than one request may use");
   }
+  recogniser.BeginWork();
   *retry = true;
   return Status::Ok();
 }
@@ -42,6 +52,7 @@ Result<bool> Matcher::Accept(int32_t token) {
   }
   const std::string_view bytes = grammar_->trie().BytesOf(token);
   if (bytes.empty()) return false;
+  memory_->recogniser.BeginWork();
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int32_t next = memory_->recogniser.Walk(states_.back(), bytes);
     bool retry = false;
@@ -60,6 +71,7 @@ Status Matcher::FillMask(std::span<uint32_t> words) {
     std::ranges::fill(words, 0);
     return Status::Ok();
   }
+  memory_->recogniser.BeginWork();
   for (int attempt = 0; attempt < 2; ++attempt) {
     const TokenMask& mask = memory_->masks.MaskOf(states_.back());
     if (!memory_->recogniser.exhausted()) {
@@ -95,6 +107,7 @@ Result<bool> Matcher::MustEnd() {
 Result<std::string> Matcher::ForcedBytes(size_t max_bytes) {
   std::string forced;
   if (ended_) return forced;
+  memory_->recogniser.BeginWork();
   for (int attempt = 0; attempt < 2; ++attempt) {
     forced.clear();
     int32_t state = states_.back();
@@ -144,6 +157,7 @@ Result<std::vector<int32_t>> Matcher::ForcedTokens(const Tokenizer& tokenizer, s
 
 Result<bool> Matcher::Admits(std::string_view bytes) {
   if (ended_) return bytes.empty();
+  memory_->recogniser.BeginWork();
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int32_t next = memory_->recogniser.Walk(states_.back(), bytes);
     bool retry = false;

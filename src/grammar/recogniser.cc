@@ -71,7 +71,8 @@ void Recogniser::Close(const std::vector<Item>& kernel, Row* row) {
   };
   for (const Item& item : kernel) add(item);
   for (size_t next = 0; next < items_.size(); ++next) {
-    if (items_.size() > limits_.max_items_per_row) {
+    pool_->AddWork(8);
+    if (items_.size() > limits_.max_items_per_row || pool_->exhausted()) {
       exhausted_ = true;
       return;
     }
@@ -106,6 +107,7 @@ void Recogniser::Close(const std::vector<Item>& kernel, Row* row) {
       const Row& origin = rows_[static_cast<size_t>(item.origin)];
       auto wait = std::ranges::lower_bound(origin.waits, item.completes, {}, &Pending::symbol);
       for (; wait != origin.waits.end() && wait->symbol == item.completes; ++wait) {
+        pool_->AddWork(2);
         Item after = wait->item;
         if (after.origin == kHere) after.origin = item.origin;
         add(after);
@@ -167,6 +169,7 @@ int32_t Recogniser::ComputeStep(int32_t state, uint8_t byte_class) {
     for (const int32_t terminal : lexer_->CompletedIn(lexer)) {
       auto scan = std::ranges::lower_bound(row.scans, terminal, {}, &Pending::symbol);
       for (; scan != row.scans.end() && scan->symbol == terminal; ++scan) {
+        pool_->AddWork(2);
         Item item = scan->item;
         if (item.origin == kHere) item.origin = thread.row;
         kernel.push_back(item);
@@ -182,6 +185,7 @@ int32_t Recogniser::ComputeStep(int32_t state, uint8_t byte_class) {
   std::ranges::sort(after.threads);
   const int32_t next = after.threads.empty() && !after.accepts ? kDead : InternState(std::move(after));
   if (pool_->exhausted() || memory_bytes() > limits_.max_bytes) exhausted_ = true;
+  if (exhausted_) return kDead;
   next_[static_cast<size_t>(state) * class_count_ + byte_class] = next;
   return next;
 }

@@ -27,6 +27,7 @@ struct RecogniserLimits {
   size_t max_bytes = size_t{64} << 20;  ///< of all states, rows and derivatives
   size_t max_items_per_row = 200'000;   ///< work to make one row
   size_t max_regex_nodes = 500'000;     ///< derivatives beyond the grammar's own expressions
+  uint64_t max_work = 1'200'000;        ///< of one question, in units of RegexPool::work
 };
 
 class Recogniser {
@@ -46,6 +47,13 @@ class Recogniser {
   int32_t Walk(int32_t state, std::string_view text);
   /// Whether the text so far belongs to the grammar.
   bool Accepts(int32_t state) const { return states_[static_cast<size_t>(state)].accepts; }
+
+  /// Begins to count work: what follows may do `times` the limit. Without it, and after Clear, there is none.
+  void BeginWork(uint64_t times = 1) { pool_->LimitWork(times * limits_.max_work); }
+  /// Whether that is why it is exhausted.
+  bool over_work() const { return pool_->over_work(); }
+  /// Work done since Clear, in units of RegexPool::work.
+  uint64_t work() const { return pool_->work(); }
 
   bool exhausted() const { return exhausted_; }
   size_t state_count() const { return states_.size(); }

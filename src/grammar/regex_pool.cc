@@ -8,10 +8,35 @@ namespace {
 constexpr int kMaxHeight = 2000;
 constexpr size_t kMaxPartsPerNode = 8;  // on average, over a whole pool
 constexpr size_t kMaxLiveSearch = 100'000;
+constexpr uint64_t kDerivativeWork = 8;
+constexpr int kMaxFactors = 1000;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ULL + (hash << 6) + (hash >> 2);
   return hash * 0xFF51AFD7ED558CCDULL;
+}
+
+/// The sorted `strings` from byte `depth` on, as a tree by common beginnings: one branch per byte, however many.
+RegexId TreeOf(std::span<const std::string> strings, size_t depth, RegexPool* pool) {
+  const std::string& first = strings.front();
+  if (strings.size() == 1) return pool->Text(std::string_view(first).substr(depth));
+  const size_t common = static_cast<size_t>(std::ranges::mismatch(first, strings.back()).in1 - first.begin());
+  if (common > depth) {
+    return pool->Concat(pool->Text(std::string_view(first).substr(depth, common - depth)),
+                        TreeOf(strings, common, pool));
+  }
+  std::vector<RegexId> ways;
+  if (first.size() == depth) {
+    ways.push_back(RegexPool::kEmptyText);
+    strings = strings.subspan(1);
+  }
+  while (!strings.empty()) {
+    size_t count = 1;
+    while (count < strings.size() && strings[count][depth] == strings[0][depth]) ++count;
+    ways.push_back(TreeOf(strings.first(count), depth, pool));
+    strings = strings.subspan(count);
+  }
+  return pool->Or(std::move(ways));
 }
 
 }  // namespace
@@ -78,6 +103,7 @@ RegexId RegexPool::Find(uint64_t hash, const Node& node, std::span<const RegexId
 }
 
 RegexId RegexPool::Intern(Node node, std::span<const RegexId> parts) {
+  AddWork(2 + parts.size());
   const uint64_t hash = HashOf(node, parts);
   if (base_ != nullptr) {
     const RegexId id = base_->Find(hash, node, parts);
@@ -85,7 +111,7 @@ RegexId RegexPool::Intern(Node node, std::span<const RegexId> parts) {
   }
   const RegexId known = Find(hash, node, parts);
   if (known >= 0) return known;
-  if (nodes_.size() >= max_nodes_ || parts_.size() + parts.size() > max_nodes_ * kMaxPartsPerNode ||
+  if (exhausted_ || nodes_.size() >= max_nodes_ || parts_.size() + parts.size() > max_nodes_ * kMaxPartsPerNode ||
       node.height > kMaxHeight) {
     exhausted_ = true;
     return kNothing;
@@ -174,6 +200,33 @@ RegexId RegexPool::Sequence(std::initializer_list<RegexId> parts) {
   RegexId result = kEmptyText;
   for (auto part = std::rbegin(parts); part != std::rend(parts); ++part) result = Concat(*part, result);
   return result;
+}
+
+RegexId RegexPool::AnyOfTexts(std::vector<std::string> texts) {
+  std::ranges::sort(texts);
+  texts.erase(std::ranges::unique(texts).begin(), texts.end());
+  return texts.empty() ? kNothing : TreeOf(texts, 0, this);
+}
+
+RegexId RegexPool::Either(std::vector<RegexId> parts, int depth) {
+  if (parts.size() <= kFewWays || depth >= kMaxFactors) return Or(std::move(parts));
+  std::ranges::stable_sort(parts, {}, [this](RegexId part) { return HeadOf(part); });
+  std::vector<RegexId> ways;
+  for (size_t begin = 0; begin < parts.size();) {
+    const RegexId head = HeadOf(parts[begin]);
+    size_t end = begin;
+    std::vector<RegexId> rests;
+    for (; end < parts.size() && HeadOf(parts[end]) == head; ++end) {
+      rests.push_back(At(parts[end]).op == Op::kConcat ? At(parts[end]).b : kEmptyText);
+    }
+    if (end - begin == 1) {
+      ways.push_back(parts[begin]);
+    } else {
+      ways.push_back(Concat(head, Either(std::move(rests), depth + 1)));
+    }
+    begin = end;
+  }
+  return Or(std::move(ways));
 }
 
 void RegexPool::Flatten(Op op, std::vector<RegexId>* parts) const {
@@ -330,6 +383,7 @@ RegexId RegexPool::Derivative(RegexId id, uint8_t byte) {
   const uint64_t key = static_cast<uint64_t>(id) << 8 | byte;
   const auto known = derivatives_.find(key);
   if (known != derivatives_.end()) return known->second;
+  if (exhausted_) return kNothing;
   const RegexId result = ComputeDerivative(id, byte);
   derivatives_.emplace(key, result);
   return result;
@@ -337,6 +391,7 @@ RegexId RegexPool::Derivative(RegexId id, uint8_t byte) {
 
 RegexId RegexPool::ComputeDerivative(RegexId id, uint8_t byte) {
   const Node node = At(id);  // a copy: the pool grows below
+  AddWork(kDerivativeWork);
   switch (node.op) {
     case Op::kConcat: {
       const RegexId first = Concat(Derivative(node.a, byte), node.b);
@@ -345,6 +400,7 @@ RegexId RegexPool::ComputeDerivative(RegexId id, uint8_t byte) {
     case Op::kOr:
     case Op::kAnd: {
       const auto inner = Parts(id);
+      AddWork(inner.size());
       std::vector<RegexId> parts(inner.begin(), inner.end());
       for (RegexId& part : parts) part = Derivative(part, byte);
       return node.op == Op::kOr ? Or(std::move(parts)) : And(std::move(parts));
@@ -417,8 +473,8 @@ bool RegexPool::IsEmpty(RegexId id) {
   };
   std::vector<Visit> path = {{id, 0}};
   std::vector<RegexId> seen = {id};
-  std::unordered_map<RegexId, bool> visited = {{id, true}};
-  const std::vector<uint8_t> bytes = Classes().representative;
+  std::unordered_set<RegexId> visited = {id};
+  const std::vector<uint8_t> bytes = SearchOrder();
   while (!path.empty()) {
     Visit& top = path.back();
     if (top.next_class == bytes.size()) {
@@ -434,10 +490,11 @@ bool RegexPool::IsEmpty(RegexId id) {
     const bool live =
         At(next).nullable || (At(next).plain && next != kNothing) || (fact != live_.end() && fact->second);
     if (live) {
+      Prefer(bytes[top.next_class - 1]);
       for (const Visit& visit : path) live_[visit.id] = true;
       return false;
     }
-    if (next == kNothing || fact != live_.end() || !visited.emplace(next, true).second) continue;
+    if (next == kNothing || fact != live_.end() || !visited.insert(next).second) continue;
     seen.push_back(next);
     path.push_back({next, 0});
   }
@@ -447,10 +504,24 @@ bool RegexPool::IsEmpty(RegexId id) {
 
 bool RegexPool::CanContinue(RegexId id) {
   if (At(id).plain) return id != kNothing && id != kEmptyText;
-  for (const uint8_t byte : std::vector<uint8_t>(Classes().representative)) {
-    if (!IsEmpty(Derivative(id, byte))) return true;
+  const std::vector<uint8_t> bytes = SearchOrder();
+  for (const uint8_t byte : bytes) {
+    if (IsEmpty(Derivative(id, byte))) continue;
+    Prefer(byte);
+    return true;
   }
   return false;
+}
+
+const std::vector<uint8_t>& RegexPool::SearchOrder() {
+  const std::vector<uint8_t>& bytes = Classes().representative;
+  if (search_order_.size() != bytes.size()) search_order_ = bytes;
+  return search_order_;
+}
+
+void RegexPool::Prefer(uint8_t byte) {
+  const auto at = std::ranges::find(search_order_, byte);
+  if (at != search_order_.end()) std::rotate(search_order_.begin(), at, at + 1);
 }
 
 size_t RegexPool::memory_bytes() const {

@@ -16,8 +16,10 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "grammar/byte_set.h"
@@ -39,9 +41,13 @@ class RegexPool {
 
   RegexId Bytes(const ByteSet& set);
   RegexId Text(std::string_view text);
+  /// Exactly these, as a tree by common beginnings.
+  RegexId AnyOfTexts(std::vector<std::string> texts);
   RegexId Concat(RegexId first, RegexId second);
   RegexId Sequence(std::initializer_list<RegexId> parts);
   RegexId Or(std::vector<RegexId> parts);
+  /// The same with common beginnings drawn together; for long lists of words.
+  RegexId Either(std::vector<RegexId> parts) { return Either(std::move(parts), 0); }
   RegexId And(std::vector<RegexId> parts);
   RegexId Not(RegexId part);
   /// `part` at least `least` times and at most `most` times, or without bound for kUnbounded.
@@ -68,6 +74,17 @@ class RegexPool {
     std::vector<uint8_t> representative;
   };
   const ByteClasses& Classes();
+
+  /// Work done: expressions made, parts of them looked at, and what users of the pool add for theirs.
+  uint64_t work() const { return work_; }
+  void AddWork(uint64_t work) {
+    work_ += work;
+    exhausted_ = exhausted_ || work_ > work_limit_;
+  }
+  /// The pool is exhausted after `work` more.
+  void LimitWork(uint64_t work) { work_limit_ = work_ + work; }
+
+  bool over_work() const { return work_ > work_limit_; }
 
   bool exhausted() const { return exhausted_; }
   size_t size() const { return base_size_ + nodes_.size(); }
@@ -97,6 +114,12 @@ class RegexPool {
   int32_t InternSet(const ByteSet& set);
   RegexId MultipleState(int32_t divisor, int32_t remainder, int32_t seen, int32_t scale);
   RegexId ComputeDerivative(RegexId id, uint8_t byte);
+  /// A byte of each class, those first that led to a text before.
+  const std::vector<uint8_t>& SearchOrder();
+  void Prefer(uint8_t byte);
+  static constexpr size_t kFewWays = 4;
+  RegexId Either(std::vector<RegexId> parts, int depth);
+  RegexId HeadOf(RegexId id) const { return At(id).op == Op::kConcat ? At(id).a : id; }
   void Flatten(Op op, std::vector<RegexId>* parts) const;
 
   const RegexPool* base_ = nullptr;
@@ -104,6 +127,8 @@ class RegexPool {
   int32_t base_sets_ = 0;
   size_t max_nodes_;
   bool exhausted_ = false;
+  uint64_t work_ = 0;
+  uint64_t work_limit_ = UINT64_MAX;
   std::vector<Node> nodes_;
   std::vector<RegexId> parts_;
   std::vector<ByteSet> sets_;
@@ -112,6 +137,7 @@ class RegexPool {
   std::unordered_map<RegexId, bool> live_;  ///< of non-plain expressions
   ByteClasses classes_;
   size_t classes_of_sets_ = SIZE_MAX;
+  std::vector<uint8_t> search_order_;
 };
 
 }  // namespace deepinfer

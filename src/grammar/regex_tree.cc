@@ -51,7 +51,7 @@ int RegexTree::Either(std::vector<int> parts, RegexPool* pool) {
   if (std::ranges::all_of(parts, [this](int part) { return IsLeaf(part); })) {
     std::vector<RegexId> regexes;
     for (const int part : parts) regexes.push_back(nodes_[static_cast<size_t>(part)].regex);
-    return Leaf(pool->Or(std::move(regexes)));
+    return Leaf(pool->Either(std::move(regexes)));
   }
   Node node;
   node.kind = Kind::kEither;

@@ -69,7 +69,7 @@ Status SchemaShapes::AddObjectFailures(int index, std::vector<Branch>* ways) {
     rule.keys = Named(name);
     rule.value = Negation(schema);
     shape.rules.push_back(std::move(rule));
-    shape.required.push_back(name);
+    shape.required.Add(name);
   }
   for (const auto& [pattern, schema] : node.pattern_properties) {
     KeyDemand demand;
@@ -103,13 +103,13 @@ Status SchemaShapes::AddObjectFailures(int index, std::vector<Branch>* ways) {
   for (const auto& [name, names] : node.dependent_required) {
     for (const std::string& other : names) {
       ObjectShape& shape = way();
-      shape.required.push_back(name);
+      shape.required.Add(name);
       forbid(other, &shape);
     }
   }
   for (const auto& [name, schema] : node.dependent_schemas) {
     Branch& branch = ways->emplace_back();
-    branch.shape.object.required.push_back(name);
+    branch.shape.object.required.Add(name);
     branch.pending = {Negation(schema)};
   }
   return Status::Ok();
@@ -152,7 +152,7 @@ Status SchemaShapes::AddConstantFailures(const JsonValue& value, std::vector<Bra
       rule.keys = Named(member.key);
       rule.value = Negation(schemas_->Constant(member.value));
       different.rules.push_back(std::move(rule));
-      different.required.push_back(member.key);
+      different.required.Add(member.key);
     }
     ways->emplace_back().shape.object.least = static_cast<int64_t>(members->size()) + 1;
   }
@@ -181,7 +181,32 @@ Status SchemaShapes::CollectInPlace(int index, std::set<int>* nodes) {
   return Status::Ok();
 }
 
-Result<bool> SchemaShapes::HasNoValue(const std::vector<SchemaLiteral>& literals) {
+Result<bool> SchemaShapes::IsContradictory(const ObjectShape& shape) {
+  std::map<std::string_view, std::vector<SchemaLiteral>> values;
+  for (const KeyRule& rule : shape.rules) {
+    if (rule.keys.kind == KeySelector::Kind::kName && !rule.impossible && shape.required.Has(rule.keys.name)) {
+      values[rule.keys.name].push_back(rule.value);
+    }
+  }
+  for (auto& [name, literals] : values) {
+    if (literals.size() < 2) continue;
+    DEEPINFER_ASSIGN_OR_RETURN(const bool nothing, HasNoValue(std::move(literals)));
+    if (nothing) return true;
+  }
+  return false;
+}
+
+Result<bool> SchemaShapes::HasNoValue(std::vector<SchemaLiteral> literals) {
+  std::ranges::sort(literals);
+  literals.erase(std::ranges::unique(literals).begin(), literals.end());
+  const auto known = has_no_value_.find(literals);
+  if (known != has_no_value_.end()) return known->second;
+  DEEPINFER_ASSIGN_OR_RETURN(const bool nothing, FindNoValue(literals));
+  has_no_value_.emplace(std::move(literals), nothing);
+  return nothing;
+}
+
+Result<bool> SchemaShapes::FindNoValue(const std::vector<SchemaLiteral>& literals) {
   uint8_t containers = kJsonArray | kJsonObject;
   for (const SchemaLiteral literal : literals) {
     if (IsNegated(literal)) continue;
@@ -203,18 +228,38 @@ Result<bool> SchemaShapes::HasNoValue(const std::vector<SchemaLiteral>& literals
   return scalars_->IsEmpty(texts);
 }
 
+Result<bool> SchemaShapes::CanBe(int index, JsonType type) {
+  std::set<int> nodes;
+  DEEPINFER_RETURN_IF_ERROR(CollectInPlace(index, &nodes));
+  for (const int at : nodes) {
+    const SchemaNode& node = schemas_->At(at);
+    if (node.kind == SchemaNode::Kind::kFalse || (node.types & type) == 0) return false;
+    const auto is_of_type = [type](const JsonValue* value) { return TypeOf(*value) == type; };
+    if (node.values && std::ranges::none_of(*node.values, is_of_type)) return false;
+  }
+  return true;
+}
+
 Result<bool> SchemaShapes::Disjoint(int first, int second, JsonType type) {
+  const std::tuple key(std::min(first, second), std::max(first, second), type);
+  const auto known = disjoint_.find(key);
+  if (known != disjoint_.end()) return known->second;
+  DEEPINFER_ASSIGN_OR_RETURN(const bool disjoint, FindDisjoint(first, second, type));
+  disjoint_.emplace(key, disjoint);
+  return disjoint;
+}
+
+Result<bool> SchemaShapes::FindDisjoint(int first, int second, JsonType type) {
+  DEEPINFER_ASSIGN_OR_RETURN(const bool first_can_be, CanBe(first, type));
+  DEEPINFER_ASSIGN_OR_RETURN(const bool second_can_be, CanBe(second, type));
+  if (!first_can_be || !second_can_be) return true;
   std::set<int> nodes;
   DEEPINFER_RETURN_IF_ERROR(CollectInPlace(first, &nodes));
   DEEPINFER_RETURN_IF_ERROR(CollectInPlace(second, &nodes));
   std::set<std::string> required;
   for (const int index : nodes) {
     const SchemaNode& node = schemas_->At(index);
-    if (node.kind == SchemaNode::Kind::kFalse || (node.types & type) == 0) return true;
-    if (node.values &&
-        std::ranges::none_of(*node.values, [&](const JsonValue* value) { return TypeOf(*value) == type; })) {
-      return true;
-    }
+    scalars_->pool().AddWork(1 + node.required.size() + node.properties.size());
     required.insert(node.required.begin(), node.required.end());
   }
   if (type != kJsonObject) return false;
@@ -231,9 +276,7 @@ Result<bool> SchemaShapes::Disjoint(int first, int second, JsonType type) {
       if (!named && node.additional && node.pattern_properties.empty()) literals.push_back(Positive(*node.additional));
     }
     if (literals.empty()) continue;
-    std::ranges::sort(literals);
-    literals.erase(std::ranges::unique(literals).begin(), literals.end());
-    DEEPINFER_ASSIGN_OR_RETURN(const bool nothing, HasNoValue(literals));
+    DEEPINFER_ASSIGN_OR_RETURN(const bool nothing, HasNoValue(std::move(literals)));
     if (nothing) return true;
   }
   return false;

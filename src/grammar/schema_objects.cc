@@ -13,10 +13,6 @@ constexpr size_t kMaxPatterns = 6;
 constexpr size_t kMaxDemands = 8;
 constexpr size_t kMaxStates = 100'000;
 
-bool IsNamed(const SchemaNode& node, const std::string& name) {
-  return std::ranges::any_of(node.properties, [&](const auto& property) { return property.first == name; });
-}
-
 }  // namespace
 
 Result<std::vector<RegexId>> SchemaRules::PatternsOf(const KeySelector& keys) {
@@ -33,9 +29,17 @@ Result<std::vector<RegexId>> SchemaRules::PatternsOf(const KeySelector& keys) {
   return patterns;
 }
 
+bool SchemaRules::IsNamed(int node, const std::string& name) {
+  const auto [known, added] = named_by_.emplace(node, std::unordered_set<std::string>());
+  if (added) {
+    for (const auto& [property, schema] : schemas_->At(node).properties) known->second.insert(property);
+  }
+  return known->second.contains(name);
+}
+
 Result<bool> SchemaRules::Selects(const KeySelector& keys, const std::string& name) {
   if (keys.kind == KeySelector::Kind::kName) return keys.name == name;
-  if (keys.kind == KeySelector::Kind::kOthers && IsNamed(schemas_->At(keys.node), name)) return false;
+  if (keys.kind == KeySelector::Kind::kOthers && IsNamed(keys.node, name)) return false;
   DEEPINFER_ASSIGN_OR_RETURN(const std::vector<RegexId> patterns, PatternsOf(keys));
   const std::string quoted = scalars_.Quoted(name);
   const bool matches =
@@ -90,7 +94,7 @@ Result<SchemaRules::Members> SchemaRules::MembersOf(const ObjectShape& shape) {
     Member member;
     member.name = name;
     member.key = builder_->pool().Text(scalars_.Quoted(name));
-    member.required = std::ranges::find(shape.required, name) != shape.required.end();
+    member.required = shape.required.Has(name);
     bool impossible = false;
     for (const KeyRule* rule : rules) {
       impossible = impossible || rule->impossible;

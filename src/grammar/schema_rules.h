@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -77,6 +79,7 @@ class SchemaRules {
   Status EmitArray(const ArrayShape& shape, bool leading_space, int32_t start, int32_t end);
   Result<Members> MembersOf(const ObjectShape& shape);
   Status AddOtherMembers(const ObjectShape& shape, std::vector<std::string> names, Members* members);
+  bool IsNamed(int node, const std::string& name);
   Result<bool> Selects(const KeySelector& keys, const std::string& name);
   Result<bool> SelectsOthers(const KeySelector& keys, const std::vector<RegexId>& patterns, unsigned inside);
   Result<std::vector<RegexId>> PatternsOf(const KeySelector& keys);
@@ -99,6 +102,7 @@ class SchemaRules {
   RegexId raw_strings_ = RegexPool::kNothing;
   std::map<std::pair<Conjunction, Place>, int32_t> rules_;
   std::deque<Work> work_;
+  std::unordered_map<int, std::unordered_set<std::string>> named_by_;
 };
 
 }  // namespace deepinfer

@@ -12,6 +12,7 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kMaxLength = 1'000'000;
+constexpr int kMaxDepth = 500;
 constexpr RegexId kInProgress = -1;
 
 /// Strings in any spelling that decodes to whole characters.
@@ -46,29 +47,6 @@ Alphabet::Spelling AlphabetOf(SchemaScalars::Spelling spelling) {
       break;
   }
   return Alphabet::Spelling::kUtf8;
-}
-
-/// The sorted `strings` from byte `depth` on, as a tree by common beginnings: one branch per byte, however many.
-RegexId TreeOf(std::span<const std::string> strings, size_t depth, RegexPool* pool) {
-  const std::string& first = strings.front();
-  if (strings.size() == 1) return pool->Text(std::string_view(first).substr(depth));
-  const size_t common = static_cast<size_t>(std::ranges::mismatch(first, strings.back()).in1 - first.begin());
-  if (common > depth) {
-    return pool->Concat(pool->Text(std::string_view(first).substr(depth, common - depth)),
-                        TreeOf(strings, common, pool));
-  }
-  std::vector<RegexId> ways;
-  if (first.size() == depth) {
-    ways.push_back(RegexPool::kEmptyText);
-    strings = strings.subspan(1);
-  }
-  while (!strings.empty()) {
-    size_t count = 1;
-    while (count < strings.size() && strings[count][depth] == strings[0][depth]) ++count;
-    ways.push_back(TreeOf(strings.first(count), depth, pool));
-    strings = strings.subspan(count);
-  }
-  return pool->Or(std::move(ways));
 }
 
 }  // namespace
@@ -149,7 +127,17 @@ Result<RegexId> SchemaScalars::Of(int index, Kind kind) {
     return Status::Unsupported(fmt::format("{}: refers to itself without end", schemas_->At(index).path));
   }
   DEEPINFER_RETURN_IF_ERROR(schemas_->Read(index));
-  DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Compute(schemas_->At(index), kind));
+  if (depth_ >= kMaxDepth) {
+    return Status::ResourceExhausted(fmt::format("{}: schemas in place are nested too deep", schemas_->At(index).path));
+  }
+  ++depth_;
+  const Result<RegexId> computed = Compute(schemas_->At(index), kind);
+  --depth_;
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, computed);
+  if (pool_->exhausted()) {
+    return Status::ResourceExhausted(fmt::format(
+        "{}: the schema needs too many regular-expression nodes, or too much work", schemas_->At(index).path));
+  }
   known_[std::pair(index, kind)] = texts;
   return texts;
 }
@@ -180,19 +168,29 @@ Status SchemaScalars::AddKeywords(const SchemaNode& node, Kind kind, std::vector
   }
   if (kind == Kind::kString) DEEPINFER_RETURN_IF_ERROR(AddString(node, parts));
   if (!node.values) return Status::Ok();
-  std::vector<RegexId> values;
-  std::vector<std::string> strings;
-  for (const JsonValue* value : *node.values) {
-    if (kind == Kind::kString && value->AsString() != nullptr) {
-      strings.push_back(*value->AsString());
-    } else {
-      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, ConstantText(*value, kind, node.path + "/enum"));
-      values.push_back(texts);
-    }
-  }
-  values.push_back(AnyOfStrings(std::move(strings)));
-  parts->push_back(pool_->Or(std::move(values)));
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, ValuesText(*node.values, kind, node.path + "/enum"));
+  parts->push_back(texts);
   return Status::Ok();
+}
+
+Result<RegexId> SchemaScalars::ValuesText(const std::vector<const JsonValue*>& list, Kind kind,
+                                          const std::string& path) {
+  std::vector<std::string> strings;
+  std::vector<RegexId> ways;
+  std::vector<Decimal> numbers;
+  for (const JsonValue* value : list) {
+    const JsonType type = TypeOf(*value);
+    if (kind == Kind::kString && type == kJsonString) strings.push_back(*value->AsString());
+    if (kind == Kind::kNumber && type == kJsonNumber) {
+      const auto decimal = ParseDecimal(value->AsNumber()->spelling);
+      if (!decimal) return Status::Unsupported(fmt::format("{}: a number has too many digits", path));
+      numbers.push_back(*decimal);
+    }
+    const bool boolean = type == kJsonBoolean && kind == (*value->AsBool() ? Kind::kTrue : Kind::kFalse);
+    if (boolean || (type == kJsonNull && kind == Kind::kNull)) return universe_[static_cast<size_t>(kind)];
+  }
+  if (kind == Kind::kString) return AnyOfStrings(std::move(strings));
+  return NumberOneOf(numbers, pool_);
 }
 
 Result<RegexId> SchemaScalars::ConstantText(const JsonValue& value, Kind kind, const std::string& path) {
@@ -217,9 +215,7 @@ Result<RegexId> SchemaScalars::ConstantText(const JsonValue& value, Kind kind, c
 
 RegexId SchemaScalars::AnyOfStrings(std::vector<std::string> strings) {
   for (std::string& text : strings) text = Quoted(text);
-  std::ranges::sort(strings);
-  strings.erase(std::ranges::unique(strings).begin(), strings.end());
-  return strings.empty() ? RegexPool::kNothing : TreeOf(strings, 0, pool_);
+  return pool_->AnyOfTexts(std::move(strings));
 }
 
 Status SchemaScalars::AddNumber(const SchemaNode& node, std::vector<RegexId>* parts) {
@@ -281,6 +277,51 @@ Result<RegexId> SchemaScalars::Matching(const std::string& pattern, const std::s
   return texts;
 }
 
+Result<RegexId> SchemaScalars::OneOf(const std::vector<int>& ways, Kind kind) {
+  // Long lists are of constants, most of them: those are counted, not multiplied out.
+  std::map<std::string, std::pair<const JsonValue*, int>> constants;
+  RegexId none = universe_[static_cast<size_t>(kind)];  // of the other ways
+  RegexId one = RegexPool::kNothing;
+  RegexId any = RegexPool::kNothing;
+  for (const int way : ways) {
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(way, kind));
+    if (texts == RegexPool::kNothing) continue;
+    DEEPINFER_ASSIGN_OR_RETURN(const int target, schemas_->Target(way));
+    const SchemaNode& node = schemas_->At(target);
+    if (node.values) {
+      std::map<std::string, const JsonValue*> own;
+      for (const JsonValue* value : *node.values) {
+        DEEPINFER_ASSIGN_OR_RETURN(const RegexId text, ConstantText(*value, kind, node.path));
+        if (text == RegexPool::kNothing) continue;
+        // What else the way demands may exclude the value; all spellings of a value fare alike.
+        if (node.keyword_count > 1 && pool_->IsEmpty(pool_->And({texts, text}))) continue;
+        own.emplace(CanonicalKey(*value), value);
+      }
+      for (const auto& [key, value] : own) {
+        auto& [first, count] = constants.emplace(key, std::pair(value, 0)).first->second;
+        ++count;
+      }
+      continue;
+    }
+    const RegexId rest = Except(texts, kind);
+    one = pool_->Or({Within({none, texts}, kind), one == RegexPool::kNothing ? one : Within({one, rest}, kind)});
+    none = none == RegexPool::kNothing ? none : Within({none, rest}, kind);
+    any = pool_->Or({any, texts});
+  }
+  if (constants.empty()) return one;
+  std::vector<const JsonValue*> once;
+  std::vector<const JsonValue*> all;
+  for (const auto& [key, counted] : constants) {
+    all.push_back(counted.first);
+    if (counted.second == 1) once.push_back(counted.first);
+  }
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId once_texts, ValuesText(once, kind, "oneOf"));
+  if (any == RegexPool::kNothing) return once_texts;
+  DEEPINFER_ASSIGN_OR_RETURN(const RegexId all_texts, ValuesText(all, kind, "oneOf"));
+  return pool_->Or({once_texts == RegexPool::kNothing ? once_texts : Within({once_texts, none}, kind),
+                    one == RegexPool::kNothing ? one : Within({one, Except(all_texts, kind)}, kind)});
+}
+
 Status SchemaScalars::AddInPlace(const SchemaNode& node, Kind kind, std::vector<RegexId>* parts) {
   for (const int part : node.all_of) {
     DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(part, kind));
@@ -296,15 +337,7 @@ Status SchemaScalars::AddInPlace(const SchemaNode& node, Kind kind, std::vector<
     parts->push_back(all ? universe_[static_cast<size_t>(kind)] : pool_->Or(std::move(ways)));
   }
   if (!node.one_of.empty()) {
-    // Exactly one: seen so far in none, in one.
-    RegexId none = universe_[static_cast<size_t>(kind)];
-    RegexId one = RegexPool::kNothing;
-    for (const int way : node.one_of) {
-      DEEPINFER_ASSIGN_OR_RETURN(const RegexId texts, Of(way, kind));
-      const RegexId rest = Except(texts, kind);
-      one = pool_->Or({Within({none, texts}, kind), one == RegexPool::kNothing ? one : Within({one, rest}, kind)});
-      none = none == RegexPool::kNothing ? none : Within({none, rest}, kind);
-    }
+    DEEPINFER_ASSIGN_OR_RETURN(const RegexId one, OneOf(node.one_of, kind));
     parts->push_back(one);
   }
   if (node.negated) {

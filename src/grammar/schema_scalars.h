@@ -40,6 +40,7 @@ class SchemaScalars {
   /// The strings, quoted, that `node` admits.
   Result<RegexId> StringsOf(int node) { return Of(node, Kind::kString); }
   bool IsEmpty(RegexId texts) { return pool_->IsEmpty(texts); }
+  RegexPool& pool() { return *pool_; }
   /// `pattern` anywhere in a string, quoted.
   Result<RegexId> Matching(const std::string& pattern, const std::string& path);
   /// Exactly these strings, quoted.
@@ -57,6 +58,9 @@ class SchemaScalars {
   Result<RegexId> Of(int node, Kind kind);
   Result<RegexId> Compute(const SchemaNode& node, Kind kind);
   Status AddKeywords(const SchemaNode& node, Kind kind, std::vector<RegexId>* parts);
+  Result<RegexId> ValuesText(const std::vector<const JsonValue*>& list, Kind kind, const std::string& path);
+  /// The texts of exactly one of `ways`.
+  Result<RegexId> OneOf(const std::vector<int>& ways, Kind kind);
   Status AddInPlace(const SchemaNode& node, Kind kind, std::vector<RegexId>* parts);
   Status AddNumber(const SchemaNode& node, std::vector<RegexId>* parts);
   Status AddString(const SchemaNode& node, std::vector<RegexId>* parts);
@@ -78,6 +82,7 @@ class SchemaScalars {
   std::map<std::pair<int, Kind>, RegexId> known_;
   std::map<std::string, RegexId> patterns_;
   std::map<std::string, RegexId> formats_;
+  int depth_ = 0;  // of Of
 };
 
 }  // namespace deepinfer

@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kMaxBranches = 20'000;
 constexpr size_t kMaxShapes = 1'000;
+constexpr int kMaxDepth = 500;
 
 KeySelector Named(const std::string& name) {
   KeySelector keys;
@@ -20,13 +21,8 @@ KeySelector Named(const std::string& name) {
 bool IsImpossible(const ObjectShape& shape) {
   if (shape.least > shape.most || static_cast<int64_t>(shape.required.size()) > shape.most) return true;
   return std::ranges::any_of(shape.rules, [&](const KeyRule& rule) {
-    return rule.impossible && rule.keys.kind == KeySelector::Kind::kName &&
-           std::ranges::find(shape.required, rule.keys.name) != shape.required.end();
+    return rule.impossible && rule.keys.kind == KeySelector::Kind::kName && shape.required.Has(rule.keys.name);
   });
-}
-
-void Require(const std::string& name, ObjectShape* shape) {
-  if (std::ranges::find(shape->required, name) == shape->required.end()) shape->required.push_back(name);
 }
 
 void Forbid(const std::string& name, ObjectShape* shape) {
@@ -40,7 +36,7 @@ void Merge(const Shape& from, Shape* into) {
   ObjectShape& object = into->object;
   object.rules.insert(object.rules.end(), from.object.rules.begin(), from.object.rules.end());
   object.demands.insert(object.demands.end(), from.object.demands.begin(), from.object.demands.end());
-  for (const std::string& name : from.object.required) Require(name, &object);
+  for (const std::string& name : from.object.required) object.required.Add(name);
   object.least = std::max(object.least, from.object.least);
   object.most = std::min(object.most, from.object.most);
   ArrayShape& array = into->array;
@@ -52,6 +48,18 @@ void Merge(const Shape& from, Shape* into) {
 }
 
 }  // namespace
+
+void NameList::Add(const std::string& name) {
+  if (Has(name)) return;
+  names_.push_back(name);
+  if (names_.size() == kFew) set_.insert(names_.begin(), names_.end());
+  if (names_.size() > kFew) set_.insert(name);
+}
+
+bool NameList::Has(const std::string& name) const {
+  if (names_.size() >= kFew) return set_.contains(name);
+  return std::ranges::find(names_, name) != names_.end();
+}
 
 Result<std::vector<Shape>> SchemaShapes::Expand(const std::vector<SchemaLiteral>& literals, JsonType type) {
   std::vector<Shape> shapes;
@@ -67,16 +75,29 @@ Result<std::vector<Shape>> SchemaShapes::Expand(const std::vector<SchemaLiteral>
 Status SchemaShapes::Split(const Branch& branch, const std::vector<Branch>& ways, JsonType type,
                            const std::string& path, std::vector<Shape>* out) {
   branches_ += ways.size();
+  if (branch.depth >= kMaxDepth) {
+    return Status::ResourceExhausted(fmt::format("{}: schemas in place are nested too deep", path));
+  }
   if (branches_ > kMaxBranches || out->size() > kMaxShapes) {
     return Status::Unsupported(fmt::format("{}: too many combinations of alternatives", path));
   }
   for (const Branch& way : ways) {
+    DEEPINFER_RETURN_IF_ERROR(AddWork(branch, path));
     Branch next = branch;
+    ++next.depth;
     next.pending.insert(next.pending.end(), way.pending.rbegin(), way.pending.rend());
     Merge(way.shape, &next.shape);
     DEEPINFER_RETURN_IF_ERROR(Work(std::move(next), type, out));
   }
   return Status::Ok();
+}
+
+Status SchemaShapes::AddWork(const Branch& branch, const std::string& path) {
+  const Shape& shape = branch.shape;
+  scalars_->pool().AddWork(1 + branch.pending.size() + branch.seen.size() + shape.object.rules.size() +
+                           shape.object.required.size() + shape.object.demands.size() + shape.array.rules.size());
+  if (!scalars_->pool().exhausted()) return Status::Ok();
+  return Status::ResourceExhausted(fmt::format("{}: the schema needs too much work", path));
 }
 
 Status SchemaShapes::Work(Branch branch, JsonType type, std::vector<Shape>* out) {
@@ -92,7 +113,13 @@ Status SchemaShapes::Work(Branch branch, JsonType type, std::vector<Shape>* out)
       std::vector<Branch> ways;
       if ((node.types & type) == 0 || node.kind == SchemaNode::Kind::kFalse) continue;
       DEEPINFER_RETURN_IF_ERROR(AddFailures(index, type, &ways));
-      if (ways.size() != 1) return Split(branch, ways, type, node.path, out);
+      if (ways.size() != 1) {
+        if (type == kJsonObject) {
+          DEEPINFER_ASSIGN_OR_RETURN(const bool contradictory, IsContradictory(branch.shape.object));
+          if (contradictory) return Status::Ok();
+        }
+        return Split(branch, ways, type, node.path, out);
+      }
       branch.pending.insert(branch.pending.end(), ways[0].pending.rbegin(), ways[0].pending.rend());
       Merge(ways[0].shape, &branch.shape);
       continue;
@@ -135,23 +162,28 @@ Status SchemaShapes::Work(Branch branch, JsonType type, std::vector<Shape>* out)
       for (const auto& [name, names] : node.dependent_required) {
         std::vector<Branch>& ways = choices.emplace_back(2);
         Forbid(name, &ways[0].shape.object);
-        Require(name, &ways[1].shape.object);
-        for (const std::string& other : names) Require(other, &ways[1].shape.object);
+        ways[1].shape.object.required.Add(name);
+        for (const std::string& other : names) ways[1].shape.object.required.Add(other);
       }
       for (const auto& [name, schema] : node.dependent_schemas) {
         std::vector<Branch>& ways = choices.emplace_back(2);
         Forbid(name, &ways[0].shape.object);
-        Require(name, &ways[1].shape.object);
+        ways[1].shape.object.required.Add(name);
         ways[1].pending = {Positive(schema)};
       }
     }
     if (choices.empty()) continue;
+    if (type == kJsonObject) {
+      DEEPINFER_ASSIGN_OR_RETURN(const bool contradictory, IsContradictory(branch.shape.object));
+      if (contradictory) return Status::Ok();
+    }
     // The product of the choices, without the combinations that are impossible already.
     std::vector<Branch> ways(1);
     for (const std::vector<Branch>& choice : choices) {
       std::vector<Branch> product;
       for (const Branch& one : ways) {
         for (const Branch& other : choice) {
+          DEEPINFER_RETURN_IF_ERROR(AddWork(one, node.path));
           Branch both = one;
           both.pending.insert(both.pending.end(), other.pending.begin(), other.pending.end());
           Merge(other.shape, &both.shape);
@@ -166,6 +198,10 @@ Status SchemaShapes::Work(Branch branch, JsonType type, std::vector<Shape>* out)
     return Split(branch, ways, type, node.path, out);
   }
   if (IsImpossible(branch.shape.object) || branch.shape.array.least > branch.shape.array.most) return Status::Ok();
+  if (type == kJsonObject && branch.depth > 0) {
+    DEEPINFER_ASSIGN_OR_RETURN(const bool contradictory, IsContradictory(branch.shape.object));
+    if (contradictory) return Status::Ok();
+  }
   out->push_back(std::move(branch.shape));
   return Status::Ok();
 }
@@ -210,7 +246,7 @@ Status SchemaShapes::AddObject(int index, Branch* branch) {
       shape.rules.push_back(std::move(rule));
     }
   }
-  for (const std::string& name : node.required) Require(name, &shape);
+  for (const std::string& name : node.required) shape.required.Add(name);
   shape.least = std::max(shape.least, node.min_properties);
   shape.most = std::min(shape.most, node.max_properties);
   return Status::Ok();
@@ -241,7 +277,7 @@ Status SchemaShapes::AddConstant(const JsonValue& value, Branch* branch) {
       rule.keys = Named(member.key);
       rule.value = Positive(schemas_->Constant(member.value));
       shape.rules.push_back(std::move(rule));
-      Require(member.key, &shape);
+      shape.required.Add(member.key);
     }
     const auto count = static_cast<int64_t>(members->size());
     shape.least = std::max(shape.least, count);
@@ -260,18 +296,20 @@ Status SchemaShapes::AddConstant(const JsonValue& value, Branch* branch) {
 }
 
 Status SchemaShapes::AddOneOf(const SchemaNode& node, JsonType type, std::vector<Branch>* ways) {
+  std::vector<int> possible;
   for (const int way : node.one_of) {
+    DEEPINFER_ASSIGN_OR_RETURN(const bool can_be, CanBe(way, type));
+    if (can_be) possible.push_back(way);
+  }
+  for (size_t i = 0; i < possible.size(); ++i) {
     Branch& branch = ways->emplace_back();
-    branch.pending = {Positive(way)};
-    bool itself = true;
-    for (const int other : node.one_of) {
-      if (other == way && itself) {
-        itself = false;
-        continue;
-      }
-      DEEPINFER_ASSIGN_OR_RETURN(const bool disjoint, Disjoint(way, other, type));
-      if (!disjoint) branch.pending.push_back(Negation(other));
+    branch.pending = {Positive(possible[i])};
+    for (size_t j = 0; j < possible.size(); ++j) {
+      if (i == j) continue;
+      DEEPINFER_ASSIGN_OR_RETURN(const bool disjoint, Disjoint(possible[i], possible[j], type));
+      if (!disjoint) branch.pending.push_back(Negation(possible[j]));
     }
+    DEEPINFER_RETURN_IF_ERROR(AddWork(branch, node.path));
   }
   return Status::Ok();
 }

@@ -7,13 +7,31 @@
 #ifndef DEEPINFER_GRAMMAR_SCHEMA_SHAPES_H_
 #define DEEPINFER_GRAMMAR_SCHEMA_SHAPES_H_
 
+#include <map>
 #include <set>
 #include <string>
+#include <tuple>
+#include <unordered_set>
 #include <vector>
 
 #include "grammar/schema_scalars.h"
 
 namespace deepinfer {
+
+/// Names in the order in which they came, each once.
+class NameList {
+ public:
+  void Add(const std::string& name);
+  bool Has(const std::string& name) const;
+  size_t size() const { return names_.size(); }
+  auto begin() const { return names_.begin(); }
+  auto end() const { return names_.end(); }
+
+ private:
+  static constexpr size_t kFew = 16;
+  std::vector<std::string> names_;
+  std::unordered_set<std::string> set_;  // when they are more than a few
+};
 
 /// A set of keys.
 struct KeySelector {
@@ -45,7 +63,7 @@ struct KeyDemand {
 
 struct ObjectShape {
   std::vector<KeyRule> rules;
-  std::vector<std::string> required;
+  NameList required;
   std::vector<KeyDemand> demands;
   int64_t least = 0;
   int64_t most = SchemaNode::kNoLimit;
@@ -91,9 +109,12 @@ class SchemaShapes {
     std::vector<SchemaLiteral> pending;
     std::set<SchemaLiteral> seen;
     Shape shape;
+    int depth = 0;
   };
 
   Status Work(Branch branch, JsonType type, std::vector<Shape>* out);
+  /// Counts the work of a copy; kResourceExhausted when it is too much.
+  Status AddWork(const Branch& branch, const std::string& path);
   /// Continues with each alternative added to `branch`.
   Status Split(const Branch& branch, const std::vector<Branch>& ways, JsonType type, const std::string& path,
                std::vector<Shape>* out);
@@ -108,14 +129,22 @@ class SchemaShapes {
   /// Ways for oneOf: each alone, without the negations that hold anyway.
   Status AddOneOf(const SchemaNode& node, JsonType type, std::vector<Branch>* ways);
 
+  /// Whether an instance of the type can satisfy it; true when that is not plain to see.
+  Result<bool> CanBe(int node, JsonType type);
   /// Whether no instance of the type can satisfy both; false when that is not plain to see.
   Result<bool> Disjoint(int first, int second, JsonType type);
+  Result<bool> FindNoValue(const std::vector<SchemaLiteral>& literals);
+  Result<bool> FindDisjoint(int first, int second, JsonType type);
   Status CollectInPlace(int node, std::set<int>* nodes);
-  Result<bool> HasNoValue(const std::vector<SchemaLiteral>& literals);
+  Result<bool> HasNoValue(std::vector<SchemaLiteral> literals);
+  /// Whether a key that the shape requires can have no value; false when that is not plain to see.
+  Result<bool> IsContradictory(const ObjectShape& shape);
 
   SchemaSet* schemas_;
   SchemaScalars* scalars_;
   size_t branches_ = 0;
+  std::map<std::tuple<int, int, JsonType>, bool> disjoint_;
+  std::map<std::vector<SchemaLiteral>, bool> has_no_value_;
 };
 
 }  // namespace deepinfer

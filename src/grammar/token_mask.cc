@@ -105,32 +105,32 @@ std::vector<MaskBuilder::Verdict> MaskBuilder::Judge(int32_t state) {
   const auto& parts = trie_->parts();
   std::vector<Verdict> verdicts(parts.size(), Verdict::kSome);
   std::vector<int32_t> front = {state};
-  bool all_live = true;
-  int length = 0;  // characters that lead to `front`
+  int length = 0;  // characters that lead to `front`; none was refused so far
   bool settled = false;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].least_characters == 0) continue;
-    bool none = false;
     while (!settled && length < parts[i].most_characters) {
-      if (!all_live && length + 1 > parts[i].least_characters) break;  // neither all nor none
       std::vector<int32_t> next;
+      bool all_live = true;
       for (const int32_t from : front) {
         const CharacterStep& step = StepOf(from);
         all_live = all_live && step.all_live;
         for (const int32_t to : step.next) Insert(&next, to);
       }
+      if (next.empty() && !recogniser_->exhausted()) {
+        // No text of plain characters is longer: a walk would find that out soon too, but it is known here.
+        for (size_t j = i; j < parts.size(); ++j) {
+          if (parts[j].least_characters > length) verdicts[j] = Verdict::kNone;
+        }
+        return verdicts;
+      }
+      // From here on some character is refused, so the walks are short.
+      if (!all_live || next.size() > kMaxFront || recogniser_->exhausted()) return verdicts;
       ++length;
-      if (next.size() > kMaxFront || recogniser_->exhausted()) return verdicts;
       settled = next == front;
       front = std::move(next);
-      if (front.empty() && length <= parts[i].least_characters) none = true;
-      if (front.empty()) settled = true;
     }
-    if (front.empty() && (none || length <= parts[i].least_characters)) {
-      verdicts[i] = Verdict::kNone;
-    } else if (all_live && !front.empty()) {
-      verdicts[i] = Verdict::kAll;
-    }
+    verdicts[i] = Verdict::kAll;
   }
   return verdicts;
 }
