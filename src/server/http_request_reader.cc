@@ -25,7 +25,8 @@ bool HttpRequestReader::TakeExpectContinue() { return std::exchange(continue_exp
 
 void HttpRequestReader::Restart() {
   parser_ = std::make_unique<Parser>();
-  parser_->request.eager(true);
+  // The header is judged before anything of the body is read, so that an error does not depend on how bytes arrive.
+  parser_->request.eager(false);
   parser_->request.header_limit(static_cast<uint32_t>(limits_.max_header_bytes));
   parser_->request.body_limit(static_cast<uint64_t>(limits_.max_body_bytes));
 }
@@ -60,6 +61,7 @@ HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
     if (error) return Fail(400, "this is no HTTP/1.1 request: " + error.message());
     if (!parser_->header_seen && parser_->request.is_header_done()) {
       parser_->header_seen = true;
+      parser_->request.eager(true);
       const auto& request = parser_->request.get();
       if (request[http::field::transfer_encoding] != "" && !request.chunked()) {
         return Fail(501, "Transfer-Encoding: only chunked is understood");

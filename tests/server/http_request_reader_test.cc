@@ -60,6 +60,8 @@ TEST(HttpRequestReader, RefusesWhatIsNoRequest) {
   EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"), 400);
   EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
   EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
+  // The header comes first, also when the body is there and wrong as well.
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 501);
 }
 
 TEST(HttpRequestReader, RefusesWhatIsTooLarge) {
