@@ -7,6 +7,7 @@
 #include "engine/slot_constraint.h"
 #include "engine_fixture.h"
 #include "grammar/front_ends.h"
+#include "grammar/hostile_grammars.h"
 #include "grammar/matcher.h"
 
 namespace deepinfer::test {
@@ -173,6 +174,32 @@ TEST(Constraint, AGrammarThatCannotBeEnforcedIsRefused) {
   EXPECT_NE(refused(Kind::kRegex, "(a)\\1").find("structured_output: "), std::string::npos);
   EXPECT_NE(refused(Kind::kJsonSchema, R"({"$ref": "http://example.com/x"})").find("$ref"), std::string::npos);
   EXPECT_NE(refused(Kind::kEbnf, "start ::= \"a\"").find("root"), std::string::npos);
+}
+
+TEST(Constraint, HostileGrammarsDisturbNobody) {
+  const auto engine = MakeEngine("nano", Options(5));
+  GenerationRequest plain = Request(*engine, {}, 1, 3);
+  const Generation alone = *engine->Generate(plain);
+  const Result<std::unique_ptr<GenerationStream>> other = engine->Submit(plain);
+  ASSERT_TRUE(other.ok());
+  const std::vector<testing::HostileGrammar> all = testing::HostileGrammars();
+  // All of them go through the server's test.
+  for (size_t i = 0; i < all.size(); i += 4) {
+    const testing::HostileGrammar& hostile = all[i];
+    const Kind kind = hostile.kind == testing::HostileGrammar::Kind::kRegex    ? Kind::kRegex
+                      : hostile.kind == testing::HostileGrammar::Kind::kSchema ? Kind::kJsonSchema
+                                                                               : Kind::kEbnf;
+    GenerationRequest request = Request(*engine, {kind, hostile.source}, 1, 1);
+    request.sampling.max_tokens = 30;
+    const Result<Generation> answer = engine->Generate(request);
+    if (!answer.ok()) continue;  // refused
+    const Choice& choice = answer->choices[0];
+    if (choice.finish_reason == FinishReason::kError) {
+      EXPECT_EQ(choice.status.code(), StatusCode::kResourceExhausted) << hostile.name << choice.status.message();
+    }
+  }
+  EXPECT_EQ(Difference((*other)->Wait(), alone), "");
+  ExpectNothingHeld(*engine);
 }
 
 TEST(Constraint, LogprobsAreThoseOfTheModel) {
