@@ -109,8 +109,8 @@ Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& opti
     DEEPINFER_RETURN_IF_ERROR(holder.Bool("strict", true).status());
     const JsonValue* schema = holder.Find("schema");
     if (schema == nullptr) {
-      const std::string holder_path = inner.has_value() ? holder.path() : format.path();
-      return FieldError(holder_path + ".schema", "this field is required");
+      const bool wrapped = !inner.has_value() && format.path() == "response_format";
+      return FieldError(holder.PathOf(wrapped ? "json_schema" : "schema"), "this field is required");
     }
     return AskSchema(*schema, holder.PathOf("schema"), settings);
   }

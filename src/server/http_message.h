@@ -16,7 +16,7 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;
-  std::string path;   ///< of the target, as sent, without the query
+  std::string path;   ///< of the target, as sent, without a scheme and host in front and the query behind
   std::string query;  ///< behind the question mark, as sent
   HttpHeaders headers;
   std::string body;

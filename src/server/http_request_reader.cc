@@ -10,6 +10,20 @@
 namespace deepinfer {
 namespace http = boost::beast::http;
 
+namespace {
+
+/// A target without the scheme and the host that a client of a proxy sends in front (RFC 9112, 3.2.2).
+std::string_view PathAndQuery(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!boost::beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+    target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
+    break;
+  }
+  return target;
+}
+
+}  // namespace
+
 struct HttpRequestReader::Parser {
   http::request_parser<http::string_body> request;
   bool header_seen = false;
@@ -63,8 +77,16 @@ HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
       parser_->header_seen = true;
       parser_->request.eager(true);
       const auto& request = parser_->request.get();
-      if (request[http::field::transfer_encoding] != "" && !request.chunked()) {
-        return Fail(501, "Transfer-Encoding: only chunked is understood");
+      // RFC 9112, 3.2.
+      if (request.version() >= 11 && request.count(http::field::host) != 1) {
+        return Fail(400, "this is no HTTP/1.1 request: expected one Host header");
+      }
+      // Where the body ends must be beyond doubt: what one takes for a body, another might take for a request.
+      if (const size_t codings = request.count(http::field::transfer_encoding); codings > 0) {
+        if (codings > 1 || !boost::beast::iequals(request[http::field::transfer_encoding], "chunked")) {
+          return Fail(501, "Transfer-Encoding: only chunked is understood");
+        }
+        if (request.version() < 11) return Fail(400, "HTTP/1.0 has no Transfer-Encoding");
       }
       continue_expected_ =
           !parser_->request.is_done() && boost::beast::iequals(request[http::field::expect], "100-continue");
@@ -81,9 +103,10 @@ HttpRequest HttpRequestReader::Take() {
   parser_.reset();
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
+  const std::string_view target = PathAndQuery({message.target().data(), message.target().size()});
   const size_t question = target.find('?');
   request.path = target.substr(0, question);
+  if (request.path.empty()) request.path.push_back('/');
   if (question != std::string_view::npos) request.query = target.substr(question + 1);
   for (const auto& field : message) {
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));

@@ -313,7 +313,7 @@ TEST(ChatRequest, SettingErrors) {
       {With(R"("response_format":{})"), "response_format.type: this field is required"},
       {With(R"("response_format":{"type":"xml"})"),
        "response_format.type: expected text, json_object, json_schema, regex, ebnf or grammar, found \"xml\""},
-      {With(R"("response_format":{"type":"json_schema"})"), "response_format.schema: this field is required"},
+      {With(R"("response_format":{"type":"json_schema"})"), "response_format.json_schema: this field is required"},
       {With(R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})"),
        "response_format.json_schema.schema: this field is required"},
       {With(R"("response_format":{"type":"json_schema","json_schema":{"schema":[]}})"),

@@ -271,8 +271,8 @@ TEST(ApiService, AClientThatLeavesIsCancelled) {
   for (const bool reset : {false, true}) {
     HttpClient client(server.port());
     const std::string body = Chat("x", {{"stream", true}}).dump();
-    client.Send("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
-                body);
+    client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) +
+                "\r\n\r\n" + body);
     while (server.engine.running() == 0) std::this_thread::yield();
     if (reset) {
       client.Reset();
@@ -298,8 +298,8 @@ TEST(ApiService, AClientThatDoesNotReadIsDropped) {
       options);
   HttpClient client(server.port());
   const std::string body = Chat("x", {{"stream", true}, {"logprobs", true}, {"top_logprobs", 20}}).dump();
-  client.Send("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
-              body);
+  client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) +
+              "\r\n\r\n" + body);
   while (server.engine.requests().empty()) std::this_thread::yield();
   EXPECT_TRUE(server.http->WaitUntilIdle(std::chrono::minutes(5)));
   EXPECT_EQ(server.metrics.slow_readers_dropped.value(), 1);
@@ -320,8 +320,8 @@ TEST(ApiService, WantsAKeyForAllButHealth) {
   const std::string alice = "Authorization: Bearer secret-a\r\n";
   HttpClient first(server.port());
   const std::string body = Chat("x").dump();
-  first.Send("POST /v1/chat/completions HTTP/1.1\r\n" + alice + "Content-Length: " + std::to_string(body.size()) +
-             "\r\n\r\n" + body);
+  first.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n" + alice +
+             "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
   while (server.engine.running() == 0) std::this_thread::yield();
   const ClientResponse second = Post(server.port(), "/v1/chat/completions", Chat("x"), alice);
   EXPECT_EQ(second.status, 429);
@@ -332,7 +332,7 @@ TEST(ApiService, WantsAKeyForAllButHealth) {
 
   // Keys share no prefixes.
   HttpClient bob(server.port());
-  bob.Send("POST /v1/chat/completions HTTP/1.1\r\nx-api-key: secret-b\r\nContent-Length: " +
+  bob.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nx-api-key: secret-b\r\nContent-Length: " +
            std::to_string(body.size()) + "\r\n\r\n" + body);
   while (server.engine.requests().size() < 2) std::this_thread::yield();
   EXPECT_NE(server.engine.requests()[0].cache_salt, server.engine.requests()[1].cache_salt);
@@ -418,7 +418,7 @@ TEST(ApiService, AllowsTheOriginsThatItWasTold) {
   options.service.allowed_origins = {"https://chat.example"};
   TestServer server(Says("x"), options);
   HttpClient client(server.port());
-  client.Send("OPTIONS /v1/chat/completions HTTP/1.1\r\nOrigin: https://chat.example\r\n\r\n");
+  client.Send("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: a\r\nOrigin: https://chat.example\r\n\r\n");
   const ClientResponse preflight = client.Receive();
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://chat.example");
@@ -431,8 +431,8 @@ TEST(ApiService, DrainsAndAborts) {
   TestServer server(&Held);
   HttpClient running(server.port());
   const std::string body = Chat("x", {{"stream", true}}).dump();
-  running.Send("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
-               body);
+  running.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) +
+               "\r\n\r\n" + body);
   while (server.engine.running() == 0) std::this_thread::yield();
   HttpClient other(server.port());
   EXPECT_EQ(other.Get("/ready").status, 200);

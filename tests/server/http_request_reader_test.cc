@@ -48,7 +48,7 @@ int StatusOf(const std::string& bytes, const HttpLimits& limits = {}) {
   EXPECT_EQ(reader.Feed(bytes), State::kFailed) << bytes.substr(0, 80);
   EXPECT_FALSE(reader.error().empty());
   // It stays so.
-  EXPECT_EQ(reader.Feed("GET / HTTP/1.1\r\n\r\n"), State::kFailed);
+  EXPECT_EQ(reader.Feed("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), State::kFailed);
   return reader.error_status();
 }
 
@@ -56,20 +56,46 @@ TEST(HttpRequestReader, RefusesWhatIsNoRequest) {
   EXPECT_EQ(StatusOf("hello there\r\n\r\n"), 400);
   EXPECT_EQ(StatusOf("\x16\x03\x01\x02 a TLS hello\r\n\r\n"), 400);
   EXPECT_EQ(StatusOf("GET / HTTP/3.0\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
+  // One Host, though HTTP/1.0 knows none.
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET http://a/ HTTP/1.1\r\nX: y\r\n\r\n"), 400);
+  // A body whose end could be read in two ways.
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"), 501);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 501);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \r\n\r\n"), 501);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
   // The header comes first, also when the body is there and wrong as well.
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 501);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+            501);
+}
+
+TEST(HttpRequestReader, TakesTheTargetOfAProxysClient) {
+  const auto target_of = [](const std::string& target) {
+    HttpRequestReader reader({});
+    EXPECT_EQ(reader.Feed("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n"), State::kComplete) << target;
+    const HttpRequest request = reader.Take();
+    return request.path + " " + request.query;
+  };
+  EXPECT_EQ(target_of("http://a/health"), "/health ");
+  EXPECT_EQ(target_of("HTTPS://a:8000/v1/models?x=/y"), "/v1/models x=/y");
+  EXPECT_EQ(target_of("http://a"), "/ ");
+  EXPECT_EQ(target_of("http://a?x=1"), "/ x=1");
+  EXPECT_EQ(target_of("ftp://a/health"), "ftp://a/health ");
+  EXPECT_EQ(target_of("/http://a/health"), "/http://a/health ");
+  EXPECT_EQ(target_of("*"), "* ");
 }
 
 TEST(HttpRequestReader, RefusesWhatIsTooLarge) {
   const HttpLimits limits{.max_header_bytes = 200, .max_body_bytes = 100};
-  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nX: " + std::string(300, 'a') + "\r\n\r\n", limits), 431);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(300, 'a') + "\r\n\r\n", limits), 431);
   EXPECT_EQ(StatusOf("GET /" + std::string(300, 'a'), limits), 431);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n", limits), 413);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n", limits), 413);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
                      "65\r\n" +
                          std::string(101, 'a') + "\r\n",
                      limits),
@@ -78,7 +104,8 @@ TEST(HttpRequestReader, RefusesWhatIsTooLarge) {
 
 TEST(HttpRequestReader, SaysOnceThatTheClientWaits) {
   HttpRequestReader reader({});
-  EXPECT_EQ(reader.Feed("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"), State::kNeedMore);
+  EXPECT_EQ(reader.Feed("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"),
+            State::kNeedMore);
   EXPECT_TRUE(reader.header_complete());
   EXPECT_TRUE(reader.TakeExpectContinue());
   EXPECT_FALSE(reader.TakeExpectContinue());

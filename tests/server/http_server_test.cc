@@ -108,7 +108,7 @@ TEST_F(HttpServerTest, LeavesOutTheBodyOfHead) {
 TEST_F(HttpServerTest, TellsAClientThatWaitsToGoOn) {
   StartServer();
   HttpClient client(port());
-  client.Send("POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+  client.Send("POST /a HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
   ASSERT_TRUE(client.ReceiveUntil("100 Continue\r\n\r\n"));
   EXPECT_EQ(client.Receive(true).status, 100);
   client.Send("body");
@@ -129,9 +129,10 @@ TEST_F(HttpServerTest, ExplainsWhatItCannotReadAndCloses) {
     return response.status;
   };
   EXPECT_EQ(status_of("nonsense\r\n\r\n"), 400);
-  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nX: " + std::string(2000, 'a') + "\r\n\r\n"), 431);
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(2000, 'a') + "\r\n\r\n"), 431);
   // The client sends all of it before it reads, so closing early would lose the response.
-  EXPECT_EQ(status_of("POST / HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n" + std::string(3'000'000, 'a')), 413);
+  EXPECT_EQ(status_of("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" + std::string(3'000'000, 'a')),
+            413);
 }
 
 TEST_F(HttpServerTest, GivesUpOnRequestsThatDrip) {
@@ -139,7 +140,7 @@ TEST_F(HttpServerTest, GivesUpOnRequestsThatDrip) {
   options.timeouts.request = std::chrono::milliseconds(100);
   StartServer(options);
   HttpClient client(port());
-  client.Send("GET / HTTP/1.1\r\nX: ");
+  client.Send("GET / HTTP/1.1\r\nHost: a\r\nX: ");
   EXPECT_EQ(client.Receive().status, 408);
 }
 
