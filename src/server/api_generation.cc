@@ -18,8 +18,6 @@ namespace {
 
 // Of the output that a request allows itself, the share that counts when it is admitted (spec serving.md 11.2).
 constexpr double kExpectedShareOfLimit = 0.25;
-// Where a balancer has another server, it takes no longer to find it.
-constexpr int kRetryElsewhereSeconds = 5;
 
 std::string_view IdPrefix(Protocol protocol) {
   switch (protocol) {
@@ -100,8 +98,7 @@ void ApiService::StoreAnswer(const ApiExchange& exchange, const GenerationSessio
 
 std::optional<ApiError> ApiService::Prepare(ApiExchange& exchange, const std::function<void()>& on_news,
                                             std::unique_ptr<GenerationSession>* session) {
-  if (draining_)
-    return ApiError::Overloaded("the server is shutting down; send the request to another one", kRetryElsewhereSeconds);
+  if (draining_) return ShuttingDown();
   if (parts_.model.engine->statistics().waiting >= options_.max_waiting) {
     return ApiError::Overloaded("too many requests wait already; try again later", 1);
   }
@@ -198,7 +195,7 @@ asio::awaitable<void> ApiService::Deliver(ApiExchange& exchange, GenerationSessi
     const HttpConnection::Wake wake = co_await connection.Wait(options_.keep_alive);
     if (wake == HttpConnection::Wake::kGone) co_return;
     if (aborting_) {
-      session.Fail(ApiError::Overloaded("the server is shutting down", kRetryElsewhereSeconds), &out);
+      session.Fail(ShuttingDown(), &out);
       more = false;
     } else if (wake == HttpConnection::Wake::kTimeout) {
       // A sign of life, so that nothing between here and the client gives up: a comment, or blanks before the JSON.

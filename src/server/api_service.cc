@@ -40,6 +40,12 @@ HttpResponse JsonResponse(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
+ApiError ShuttingDown() {
+  // Where a balancer has another server, it takes no longer to find it.
+  constexpr int kRetryElsewhereSeconds = 5;
+  return ApiError::Overloaded("the server is shutting down; send the request to another one", kRetryElsewhereSeconds);
+}
+
 HttpResponse ErrorResponse(Protocol protocol, const ApiError& error) {
   HttpResponse response;
   response.status = error.http_status;
@@ -175,6 +181,8 @@ asio::awaitable<void> ApiService::Dispatch(ApiExchange& exchange) {
 }
 
 HttpResponse ApiService::Answer(const ApiExchange& exchange) {
+  // What still waits for a worker must not keep the process.
+  if (aborting_) return ErrorResponse(exchange.route.protocol, ShuttingDown());
   switch (exchange.route.endpoint) {
     case Endpoint::kModels:
       return Models();

@@ -65,7 +65,7 @@ class ApiService {
 
   /// New generations are refused from now on, /ready says 503.
   void BeginDrain() { draining_ = true; }
-  /// Running generations end with an error. Connections must be poked to notice.
+  /// Running generations end with an error, and so does what waits for a worker. Connections must be poked to notice.
   void Abort() { aborting_ = true; }
 
  private:
@@ -114,6 +114,9 @@ class ApiService {
 
 /// The response that tells `error` in the form of `protocol`.
 HttpResponse ErrorResponse(Protocol protocol, const ApiError& error);
+
+/// What a server that is about to end answers.
+ApiError ShuttingDown();
 
 }  // namespace deepinfer
 

@@ -442,8 +442,9 @@ TEST(ApiService, DrainsAndAborts) {
   const ClientResponse refused = other.Post("/v1/chat/completions", Chat("x").dump());
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.count("retry-after"), 1u);
-  server.http->StopAccepting();
   server.service->Abort();
+  EXPECT_EQ(other.Post("/tokenize", R"({"prompt":"x"})").status, 503);
+  server.http->StopAccepting();
   server.http->PokeAll();
   const ClientResponse cut = running.Receive();
   EXPECT_EQ(cut.status, 503);
