@@ -56,6 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.max_regex_nodes = 30'000;
   limits.max_states = 20'000;
   limits.max_edges = 100'000;
+  limits.max_work = 300'000;
   auto source = DEEPINFER_FUZZ_FRONT_END(input.substr(0, border), limits);
   if (!source.ok()) {
     const std::string message = source.status().message();
@@ -66,6 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   matcher_limits.recogniser.max_bytes = size_t{4} << 20;
   matcher_limits.recogniser.max_items_per_row = 20'000;
   matcher_limits.recogniser.max_regex_nodes = 20'000;
+  matcher_limits.recogniser.max_work = 100'000;
   const auto grammar = CompiledGrammar::Make(std::move(*source), SmallTrie(), matcher_limits);
   Matcher matcher(grammar, {kEnd});
   std::vector<int32_t> accepted;

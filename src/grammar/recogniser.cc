@@ -116,8 +116,8 @@ void Recogniser::Close(const std::vector<Item>& kernel, Row* row) {
   }
   std::ranges::sort(row->waits);
   std::ranges::sort(row->scans);
-  row->waits.erase(std::ranges::unique(row->waits).begin(), row->waits.end());
-  row->scans.erase(std::ranges::unique(row->scans).begin(), row->scans.end());
+  row->waits.erase(std::unique(row->waits.begin(), row->waits.end()), row->waits.end());
+  row->scans.erase(std::unique(row->scans.begin(), row->scans.end()), row->scans.end());
 }
 
 int32_t Recogniser::InternRow(std::vector<Item> kernel) {

@@ -204,7 +204,7 @@ RegexId RegexPool::Sequence(std::initializer_list<RegexId> parts) {
 
 RegexId RegexPool::AnyOfTexts(std::vector<std::string> texts) {
   std::ranges::sort(texts);
-  texts.erase(std::ranges::unique(texts).begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   return texts.empty() ? kNothing : TreeOf(texts, 0, this);
 }
 
@@ -244,8 +244,7 @@ void RegexPool::Flatten(Op op, std::vector<RegexId>* parts) const {
     *parts = std::move(flat);
   }
   std::ranges::sort(*parts);
-  const auto end = std::ranges::unique(*parts);
-  parts->erase(end.begin(), end.end());
+  parts->erase(std::unique(parts->begin(), parts->end()), parts->end());
 }
 
 RegexId RegexPool::Or(std::vector<RegexId> parts) {

@@ -198,7 +198,7 @@ Result<bool> SchemaShapes::IsContradictory(const ObjectShape& shape) {
 
 Result<bool> SchemaShapes::HasNoValue(std::vector<SchemaLiteral> literals) {
   std::ranges::sort(literals);
-  literals.erase(std::ranges::unique(literals).begin(), literals.end());
+  literals.erase(std::unique(literals.begin(), literals.end()), literals.end());
   const auto known = has_no_value_.find(literals);
   if (known != has_no_value_.end()) return known->second;
   DEEPINFER_ASSIGN_OR_RETURN(const bool nothing, FindNoValue(literals));

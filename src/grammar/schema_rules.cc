@@ -59,7 +59,7 @@ Result<std::optional<int32_t>> SchemaRules::RuleOf(Conjunction conjunction, Plac
     plain.push_back(IsNegated(literal) ? Negation(node) : Positive(node));
   }
   std::ranges::sort(plain);
-  plain.erase(std::ranges::unique(plain).begin(), plain.end());
+  plain.erase(std::unique(plain.begin(), plain.end()), plain.end());
   for (size_t i = 0; i + 1 < plain.size(); ++i) {
     if (plain[i + 1] == Opposite(plain[i])) return std::optional<int32_t>();
   }
