@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/flags.h"
 #include "base/thread_pool.h"
 #include "model/sequence_state.h"
 
@@ -28,9 +29,18 @@ double MeanOverlap(std::vector<std::pair<double, double>> intervals) {
 
 }  // namespace
 
-Result<cpu::MachineLimits> MeasureLimits(int threads) {
+void LimitFlags::AddTo(CLI::App& flags) {
+  AddIntegerFlag(
+      flags, "--limit-ms", &milliseconds, 1, 60'000,
+      "Milliseconds for a measurement of the machine's limits, before and after each test; short ones are for "
+      "trying things out (default 1000)");
+}
+
+Result<cpu::MachineLimits> LimitFlags::Measure(int threads) const {
   ThreadPool pool(threads);
-  return cpu::MeasureMachineLimits(pool, 1.0);
+  // A GiB, which no cache holds, takes longer to fill than a short measurement lasts.
+  const int64_t buffer_bytes = (int64_t{1} << 30) * std::clamp(milliseconds, 50, 1000) / 1000;
+  return cpu::MeasureMachineLimits(pool, 1e-3 * milliseconds, buffer_bytes);
 }
 
 cpu::MachineLimits MeanOf(const cpu::MachineLimits& a, const cpu::MachineLimits& b) {

@@ -17,10 +17,20 @@
 #include "model/step_cost.h"
 #include "ops/cpu/machine_limits.h"
 
+namespace CLI {
+class App;
+}
+
 namespace deepinfer {
 
 /// The machine may be shared: limits are measured anew around each test, with the same number of threads.
-Result<cpu::MachineLimits> MeasureLimits(int threads);
+struct LimitFlags {
+  int milliseconds = 1000;  ///< of one measurement
+
+  void AddTo(CLI::App& flags);
+  Result<cpu::MachineLimits> Measure(int threads) const;
+};
+
 cpu::MachineLimits MeanOf(const cpu::MachineLimits& a, const cpu::MachineLimits& b);
 
 struct RunLimit {

@@ -198,6 +198,7 @@ class BenchCommand : public Command {
     flags.add_option("-n,--n-gen", answers_text_, "Answer lengths in tokens; 0: none (default 128)")->type_name("LIST");
     flags.add_option("-d,--n-depth", depths_text_, "Tokens of context before each test (default 0)")->type_name("LIST");
     AddIntegerFlag(flags, "-r,--repetitions", &repetitions_, 1, 1000, "Repetitions of each test (default 3)");
+    limits_.AddTo(flags);
     AddChoiceFlag(flags, "-o,--output", &output_, {"md", "csv", "json"}, "Form of the table (default md)");
     synthetic_.AddTo(flags);
     model_.AddTo(flags);
@@ -242,9 +243,9 @@ class BenchCommand : public Command {
     if (output_ == "csv") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, kCsvHead));
     for (const BenchCase& test : tests) {
       fmt::print(stderr, "{}\n", test.name());
-      DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits before, MeasureLimits(setting.threads));
+      DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits before, limits_.Measure(setting.threads));
       DEEPINFER_ASSIGN_OR_RETURN(BenchRow row, runner.Run(test));
-      DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits after, MeasureLimits(setting.threads));
+      DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits after, limits_.Measure(setting.threads));
       row.limits = MeanOf(before, after);
       if (output_ == "md") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, RowMarkdown(setting, row)));
       if (output_ == "csv") DEEPINFER_RETURN_IF_ERROR(WriteAll(1, RowCsv(setting, row)));
@@ -294,6 +295,7 @@ class BenchCommand : public Command {
   std::vector<int64_t> depths_;
   int64_t repetitions_ = 3;
   std::string output_ = "md";
+  LimitFlags limits_;
   SyntheticFlags synthetic_;
 };
 

@@ -62,6 +62,7 @@ class BenchThroughputCommand : public Command {
     AddIntegerFlag(flags, "--num-prompts", &num_prompts_, 1, 1 << 20,
                    fmt::format("Requests (default: the file's prompts, else {})", kDefaultPrompts));
     load_.AddTo(flags);
+    limits_.AddTo(flags);
     flags.add_flag("--json", json_, "Print one JSON object");
     synthetic_.AddTo(flags);
     engine_.AddTo(flags);
@@ -102,7 +103,7 @@ class BenchThroughputCommand : public Command {
     engine.ClearPrefixCache();
 
     const int threads = engine.options().threads;
-    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_before, MeasureLimits(threads));
+    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_before, limits_.Measure(threads));
     ThroughputResult result;
     const EngineStatistics before = engine.statistics();
     {
@@ -113,7 +114,7 @@ class BenchThroughputCommand : public Command {
     }
     engine.WaitIdle();
     result.spent = Difference(before, engine.statistics());
-    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_after, MeasureLimits(threads));
+    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_after, limits_.Measure(threads));
     result.figures = FiguresOf(result.generations);
     result.limit = LimitOf(config, result.generations, result.spent.encoder_rows, result.spent.decoder_rows,
                            MeanOf(limits_before, limits_after));
@@ -203,6 +204,7 @@ class BenchThroughputCommand : public Command {
 
   EngineFlags engine_;
   BenchLoad load_;
+  LimitFlags limits_;
   SyntheticFlags synthetic_;
   int64_t num_prompts_ = 0;  // 0: not given
   bool json_ = false;

@@ -25,8 +25,8 @@ void ExpectSpread(const Json& spread) {
 }
 
 TEST(BenchThroughput, JsonOfRandomPrompts) {
-  const Json result = RunJson({"bench", "throughput", "--num-prompts", "4", "--input-len", "8:16", "--output-len", "6",
-                               "--threads", "1", "--max-num-seqs", "2", "--json"});
+  const Json result = RunJson({"bench", "throughput", "--limit-ms", "20", "--num-prompts", "4", "--input-len", "8:16",
+                               "--output-len", "6", "--threads", "1", "--max-num-seqs", "2", "--json"});
   EXPECT_EQ(result["model"], "nano");
   EXPECT_EQ(result["requests"], 4);
   EXPECT_EQ(result["output_tokens"], 24);  // random prompts do not end early
@@ -64,19 +64,19 @@ TEST(BenchThroughput, PromptsOfAFileShareTheirPrefixes) {
   for (int i = 0; i < 80; ++i) words += "the cat sat on the mat and ";
   std::ofstream(file) << Json({{"prompt", words}}).dump() << "\n" << Json({{"prompt", words + "slept"}}).dump() << "\n";
   // One after the other, so that the second finds what the first has left.
-  const Json result = RunJson({"bench", "throughput", "--prompts", file, "--output-len", "3", "--threads", "1",
-                               "--max-num-seqs", "1", "--json"});
+  const Json result = RunJson({"bench", "throughput", "--limit-ms", "20", "--prompts", file, "--output-len", "3",
+                               "--threads", "1", "--max-num-seqs", "1", "--json"});
   EXPECT_EQ(result["requests"], 2);
   EXPECT_GE(result["prefix_hit_tokens"], 64);
-  const Json cold = RunJson({"bench", "throughput", "--prompts", file, "--output-len", "3", "--threads", "1",
-                             "--max-num-seqs", "1", "--no-prefix-cache", "--json"});
+  const Json cold = RunJson({"bench", "throughput", "--limit-ms", "20", "--prompts", file, "--output-len", "3",
+                             "--threads", "1", "--max-num-seqs", "1", "--no-prefix-cache", "--json"});
   EXPECT_EQ(cold["prefix_hit_tokens"], 0);
   EXPECT_NE(cold["config_hash"], result["config_hash"]);
 }
 
 TEST(BenchThroughput, TextNamesTheLimit) {
-  const ProgramResult result = RunProgram(
-      {"bench", "throughput", "--num-prompts", "2", "--input-len", "4", "--output-len", "2", "--threads", "1"});
+  const ProgramResult result = RunProgram({"bench", "throughput", "--limit-ms", "20", "--num-prompts", "2",
+                                           "--input-len", "4", "--output-len", "2", "--threads", "1"});
   ASSERT_EQ(result.exit_status, 0) << result.err;
   for (const char* row : {"requests/s", "time to first token", "acceptance", "prefix hits", "share of limit"}) {
     EXPECT_NE(result.out.find(std::string("\n").append(row)), std::string::npos) << row << "\n" << result.out;

@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 TEST(Bench, PrintsJsonRows) {
-  const ProgramResult result = RunProgram({"bench", "-p", "4", "-n", "0", "-d", "8", "-r", "1", "-o", "json"});
+  const ProgramResult result =
+      RunProgram({"bench", "-p", "4", "-n", "0", "-d", "8", "-r", "1", "--limit-ms", "20", "-o", "json"});
   ASSERT_EQ(result.exit_status, 0) << result.err;
   const Json rows = Json::parse(result.out);
   ASSERT_EQ(rows.size(), 1u);
@@ -30,8 +31,8 @@ TEST(Bench, PrintsJsonRows) {
 TEST(Bench, SyntheticCheckpointIsKeptWhereAskedAndOnlyForItsSpec) {
   const TemporaryFolder folder;
   const std::string kept = (folder.path() / "smoke").string();
-  const std::vector<std::string> run = {
-      "bench", "--synthetic", "smoke", "--synthetic-dir", kept, "-p", "0", "-n", "4", "-r", "1", "-o", "csv"};
+  const std::vector<std::string> run = {"bench", "--synthetic", "smoke", "--synthetic-dir", kept, "-p", "0",  "-n",
+                                        "4",     "-r",          "1",     "--limit-ms",      "20", "-o", "csv"};
   const ProgramResult result = RunProgram(run);
   ASSERT_EQ(result.exit_status, 0) << result.err;
   EXPECT_TRUE(result.out.starts_with("model,bytes,parameters,")) << result.out;
@@ -47,8 +48,9 @@ TEST(Bench, SyntheticCheckpointIsKeptWhereAskedAndOnlyForItsSpec) {
 
 TEST(Bench, TemporaryCheckpointIsRemovedAndTheTableIsMarkdown) {
   const TemporaryFolder folder;
-  const ProgramResult result = RunProgram({"bench", "--synthetic", "smoke", "-p", "0", "-n", "2", "-r", "1"}, "",
-                                          {"TMPDIR=" + folder.path().string()});
+  const ProgramResult result =
+      RunProgram({"bench", "--synthetic", "smoke", "-p", "0", "-n", "2", "-r", "1", "--limit-ms", "20"}, "",
+                 {"TMPDIR=" + folder.path().string()});
   ASSERT_EQ(result.exit_status, 0) << result.err;
   EXPECT_TRUE(result.out.starts_with("| model | size | params |")) << result.out;
   EXPECT_NE(result.out.find("| tg2 |"), std::string::npos) << result.out;
@@ -64,6 +66,7 @@ TEST(Bench, WrongFlagsAreUsageErrorsThatNameThem) {
       {{"--synthetic", "smoke:wings=2"}, "wings"},
       {{"--synthetic-dir", "here"}, "--synthetic-dir"},
       {{"-o", "xml"}, "--output"},
+      {{"--limit-ms", "0"}, "--limit-ms"},
   };
   for (const auto& [flags, named] : cases) {
     std::vector<std::string> arguments = {"bench"};
