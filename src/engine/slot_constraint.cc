@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <string>
 
+#include "base/clock.h"
+
 namespace deepinfer {
 namespace {
 
 /// As far as forced text is followed: more than one step can verify.
 constexpr size_t kMostForcedBytes = 96;
+/// After this long drafts are not worth more masks; no output depends on how many are verified.
+constexpr double kMostMaskSeconds = 0.002;
 
 void Clear(std::span<uint32_t> words, const std::vector<int32_t>& ids) {
   for (const int32_t id : ids) words[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
@@ -87,7 +91,10 @@ Status SlotConstraint::Continuation(std::span<const int32_t> drafts, const Token
 
 void SlotConstraint::FillMasks(std::span<const int32_t> drafts) {
   free_before_steps_ = free_;
+  masked_drafts_ = 0;
+  const double begin = NowSeconds();
   for (size_t row = 0; row <= drafts.size() && status_.ok(); ++row) {
+    if (row > 0 && NowSeconds() - begin > kMostMaskSeconds) break;
     const auto words = std::span(masks_).subspan(row * words_, words_);
     if (free_) {
       std::fill(words.begin(), words.end(), ~0U);
@@ -95,6 +102,7 @@ void SlotConstraint::FillMasks(std::span<const int32_t> drafts) {
     } else {
       status_ = matcher_.FillMask(words);
     }
+    masked_drafts_ = static_cast<int32_t>(row);
     if (row == drafts.size() || !status_.ok()) break;
     const Result<bool> admitted = Step(drafts[row]);
     status_ = admitted.status();

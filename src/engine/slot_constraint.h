@@ -48,8 +48,11 @@ class SlotConstraint {
   Status Continuation(std::span<const int32_t> drafts, const Tokenizer& tokenizer, int64_t most,
                       std::vector<int32_t>* ids);
 
-  /// Makes the masks of the rows behind here and behind each of `drafts`, all admitted. Failure: status().
+  /// Makes the masks of the rows behind here and behind each of `drafts`, all admitted. Where that takes long it stops
+  /// after the first one: others wait for the step. Failure: status().
   void FillMasks(std::span<const int32_t> drafts);
+  /// Drafts that have a mask behind them.
+  int32_t masked_drafts() const { return masked_drafts_; }
   /// Of the row behind `drafts` drafts: [ceil(V / 32)], bit (id % 32) of word id / 32.
   std::span<const uint32_t> mask(int32_t drafts) const;
   const Status& status() const { return status_; }
@@ -65,6 +68,7 @@ class SlotConstraint {
   size_t steps_in_matcher_ = 0;
   Matcher matcher_;
   size_t words_ = 0;
+  int32_t masked_drafts_ = 0;
   std::vector<uint32_t> masks_;  // [1 + most_drafts, words_]
   Status status_;
 };

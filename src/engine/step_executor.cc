@@ -241,7 +241,7 @@ Status StepExecutor::Forward() {
   if (!forward.ok()) return forward.status();
   forward_ = *forward;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i].first_logits = forward_.items[i].first_logits;
-  for (const StepRow& row : rows_) ApplyMasks(row);
+  for (StepRow& row : rows_) ApplyMasks(row);
   return Status::Ok();
 }
 
@@ -251,7 +251,7 @@ void StepExecutor::AddMasks(const StepRow& row) {
   mask_worker_.Add(slot.constraint.get(), std::span(slot.drafts).first(static_cast<size_t>(row.drafts)));
 }
 
-void StepExecutor::ApplyMasks(const StepRow& row) {
+void StepExecutor::ApplyMasks(StepRow& row) {
   DecodeSlot& slot = *row.slot;
   if (slot.constraint == nullptr || !slot.broken.ok() || !(row.decode || row.item->last)) return;
   if (!slot.constraint->status().ok()) {
@@ -260,6 +260,7 @@ void StepExecutor::ApplyMasks(const StepRow& row) {
   }
   // The rules of the choices are the last ones of the row.
   const int32_t first = row.first_rule + row.rule_count - 1 - row.drafts;
+  row.drafts = slot.constraint->masked_drafts();
   for (int32_t i = 0; i <= row.drafts; ++i) {
     TokenRule& rule = rules_[static_cast<size_t>(first + i)];
     const std::span<const uint32_t> mask = slot.constraint->mask(i);
@@ -298,7 +299,7 @@ Status StepExecutor::Choose(StepResult* result) {
       rule.seen = slot.seen;
       rule.top_logprobs = -1;
     }
-    const DraftCheck check{forward_.logits.RowRange(row.first_logits, row.first_logits + row.row_count),
+    const DraftCheck check{forward_.logits.RowRange(row.first_logits, row.first_logits + row.drafts + 1),
                            std::span(rules_).subspan(first, drafts + 1),
                            ConstFloatView(slot.draft_logits.data(), row.drafts, vocabulary, vocabulary),
                            one_draft_rules_, std::span(slot.drafts).first(drafts)};

@@ -54,7 +54,7 @@ class StepExecutor {
   Status RestartEncoders();
   Status Forward();
   void AddMasks(const StepRow& row);
-  void ApplyMasks(const StepRow& row);
+  void ApplyMasks(StepRow& row);
   Status Choose(StepResult* result);
   void Accept(StepRow& row, StepResult* result);
   void RecordPromptLogprobs(const StepRow& row, StepResult* result);
