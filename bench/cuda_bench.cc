@@ -78,12 +78,12 @@ DeviceWeight::DeviceWeight(const Bench& bench, WeightFormat format, int64_t rows
   FillBytes(bench.stream, scales.as<void>(), view.total_bytes() - value_bytes, seed + 1, Fill::kScales);
 }
 
-DeviceRows::DeviceRows(const Bench& bench, int64_t rows, int64_t columns, uint64_t seed)
-    : floats(rows * columns * 4), codes(rows * columns), scales(rows * columns / 32) {
+DeviceRows::DeviceRows(const Bench& bench, int64_t rows, int64_t columns, uint64_t seed, cuda::ColumnOrder order)
+    : floats(rows * columns * 4), values(rows * columns * 2) {
   FillFloats(bench.stream, floats.as<float>(), rows * columns, seed);
   view = {floats.as<float>(), rows, columns};
-  quantised = {codes.as<uint8_t>(), scales.as<uint8_t>(), columns};
-  cuda::QuantiseRows(bench.stream, view, quantised);
+  quantised = {values.as<uint16_t>(), columns};
+  cuda::QuantiseRows(bench.stream, view, order, quantised);
 }
 
 double RelativeDifference(const Bench& bench, const float* a, const float* b, int64_t count) {
@@ -162,6 +162,8 @@ int Main(int argc, char** argv) {
               bench.limits.bf16_source.c_str());
   BenchLinear(bench);
   BenchExperts(bench);
+  BenchWide(bench);
+  BenchWideExperts(bench);
   BenchSmallOps(bench);
   return 0;
 }

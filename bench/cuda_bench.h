@@ -65,10 +65,10 @@ struct DeviceWeight {
 
 /// Random rows, and their quantised form.
 struct DeviceRows {
-  DeviceRows(const Bench& bench, int64_t rows, int64_t columns, uint64_t seed);
-  Buffer floats, codes, scales;
+  DeviceRows(const Bench& bench, int64_t rows, int64_t columns, uint64_t seed, cuda::ColumnOrder order);
+  Buffer floats, values;
   ConstFloatView view;
-  cuda::Fp8Rows quantised;
+  cuda::Bf16Rows quantised;
 };
 
 /// ||a - b|| / ||b||.
@@ -76,6 +76,8 @@ double RelativeDifference(const Bench& bench, const float* a, const float* b, in
 
 void BenchLinear(const Bench& bench);
 void BenchExperts(const Bench& bench);
+void BenchWide(const Bench& bench);
+void BenchWideExperts(const Bench& bench);
 void BenchSmallOps(const Bench& bench);
 
 }  // namespace deepinfer::bench

@@ -5,6 +5,7 @@
 
 #include "cuda_bench.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/wide.h"
 
 namespace deepinfer::bench {
 namespace {
@@ -41,7 +42,7 @@ void BenchLinear(const Bench& bench) {
     for (int64_t i = 0; i < std::max<int64_t>(kSetBytes / bytes, 2); ++i) {
       sets.emplace_back(bench, WeightFormat::kF8Block32, c.outputs, c.columns, 10 * static_cast<uint64_t>(i));
     }
-    const DeviceRows x(bench, 64, c.columns * c.groups, 7);
+    const DeviceRows x(bench, 64, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
     Buffer out(64 * c.outputs * 4), expected(64 * c.outputs * 4), rounded(64 * c.columns * c.groups * 4);
     {  // against the canonical order
       const FloatView input(rounded.as<float>(), 64, c.columns * c.groups);
@@ -99,8 +100,8 @@ void BenchExperts(const Bench& bench) {
     const std::vector<float> routing(static_cast<size_t>(slots), 0.25f);
     const Buffer device_active = upload(active), device_offsets = upload(offsets), device_order = upload(order),
                  device_weights = upload(routing);
-    const DeviceRows x(bench, slots, kWidth, 5);
-    Buffer hidden_codes(slots * kInner), hidden_scales(slots * kInner / 32), parts(slots * kWidth * 4);
+    const DeviceRows x(bench, slots, kWidth, 5, cuda::ColumnOrder::kFp4);
+    Buffer hidden(slots * kInner * 2), parts(slots * kWidth * 4);
     const double seconds = bench.Time(sets, [&](int i) {
       cuda::ExpertsPlan plan;
       plan.experts = device_experts.as<cuda::DeviceExpert>();
@@ -113,8 +114,7 @@ void BenchExperts(const Bench& bench) {
       plan.columns = kWidth;
       plan.inner = kInner;
       plan.limit = 10;
-      cuda::SkinnyExperts(bench.stream, plan, x.quantised,
-                          {hidden_codes.as<uint8_t>(), hidden_scales.as<uint8_t>(), kInner},
+      cuda::SkinnyExperts(bench.stream, plan, x.quantised, {hidden.as<uint16_t>(), kInner},
                           {parts.as<float>(), slots, kWidth});
     });
     char name[96];
@@ -123,6 +123,90 @@ void BenchExperts(const Bench& bench) {
     bench.Report(name, seconds, static_cast<double>(c.active) * expert_bytes,
                  c.rows_each >= 16 ? static_cast<double>(slots) * 6.0 * kWidth * kInner : 0);
   }
+}
+
+void BenchWide(const Bench& bench) {
+  constexpr int64_t kRows = 4096;
+  for (const LinearCase& c :
+       {LinearCase{"wide fp8 wq_b 32768x1280", 32768, 1280, 1}, LinearCase{"wide fp8 wo_b 5120x8192", 5120, 8192, 1},
+        LinearCase{"wide fp8 wo_a 8192x4096 of 8 groups", 8192, 4096, 8},
+        LinearCase{"wide fp8 engram wkv 25600x6144", 25600, 6144, 1},
+        LinearCase{"wide fp8 shared w1 2304x5120", 2304, 5120, 1}}) {
+    if (!bench.Wanted(c.name)) continue;
+    const DeviceWeight weight(bench, WeightFormat::kF8Block32, c.outputs, c.columns, 3);
+    const DeviceRows x(bench, kRows, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
+    Buffer out(kRows * c.outputs * 4), expected(64 * c.outputs * 4);
+    const FloatView view(out.as<float>(), kRows, c.outputs);
+    const auto run = [&](int) { cuda::WideLinear(bench.stream, x.quantised, kRows, weight.view, c.groups, view); };
+    run(0);
+    const cuda::Bf16Rows last{x.quantised.values + (kRows - 64) * x.quantised.columns, x.quantised.columns};
+    cuda::SkinnyLinear(bench.stream, last, 64, weight.view, c.groups, {expected.as<float>(), 64, c.outputs});
+    std::printf("%-46s |difference| %.1e of the skinny product's\n", c.name,
+                RelativeDifference(bench, view.row(kRows - 64), expected.as<float>(), 64 * c.outputs));
+    const double seconds = bench.Time(5, run);
+    bench.Report(Name(c.name, "rows", kRows), seconds, 0,
+                 2.0 * kRows * static_cast<double>(c.outputs) * static_cast<double>(c.columns));
+  }
+}
+
+void BenchWideExperts(const Bench& bench) {
+  constexpr int64_t kTokens = 8192, kPicks = 6, kSlots = kTokens * kPicks;
+  if (!bench.Wanted("wide fp4 experts")) return;
+  std::vector<DeviceWeight> weights;
+  std::vector<const uint8_t*> pointers[3][2];
+  for (int64_t e = 0; e < kExperts; ++e) {
+    for (int64_t matrix = 0; matrix < 3; ++matrix) {
+      weights.emplace_back(bench, WeightFormat::kF4Row32, matrix < 2 ? kInner : kWidth, matrix < 2 ? kWidth : kInner,
+                           static_cast<uint64_t>(100 + 10 * e + 2 * matrix));
+      pointers[matrix][0].push_back(weights.back().view.data);
+      pointers[matrix][1].push_back(weights.back().view.scale);
+    }
+  }
+  const auto upload = [&](const auto& values) {
+    Buffer buffer(static_cast<int64_t>(values.size() * sizeof values[0]));
+    Check(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof values[0], cudaMemcpyHostToDevice),
+          "copy");
+    return buffer;
+  };
+  // Uneven, as routing is: between 64 and 192 rows an expert.
+  std::vector<int32_t> active, offsets(1, 0);
+  int32_t most = 0;
+  for (int32_t e = 0; e < kExperts; ++e) {
+    active.push_back(e);
+    const int32_t rows = static_cast<int32_t>(e % 2 == 0 ? 64 + e * 37 % 65 : 0);
+    const int32_t mine = e % 2 == 0 ? rows : 2 * kSlots / kExperts - (offsets.back() - offsets[offsets.size() - 2]);
+    offsets.push_back(offsets.back() + mine);
+    most = std::max(most, mine);
+  }
+  const Buffer device_active = upload(active), device_offsets = upload(offsets);
+  Buffer tables[3][2] = {{upload(pointers[0][0]), upload(pointers[0][1])},
+                         {upload(pointers[1][0]), upload(pointers[1][1])},
+                         {upload(pointers[2][0]), upload(pointers[2][1])}};
+  const std::vector<float> routing(kSlots, 0.25f);
+  const Buffer device_weights = upload(routing);
+  const DeviceRows x(bench, kSlots, kWidth, 5, cuda::ColumnOrder::kFp4);
+  Buffer gate(kSlots * kInner * 4), up(kSlots * kInner * 4), hidden(kSlots * kInner * 2), parts(kSlots * kWidth * 4);
+  const FloatView gates(gate.as<float>(), kSlots, kInner), ups(up.as<float>(), kSlots, kInner);
+  const cuda::Bf16Rows inner{hidden.as<uint16_t>(), kInner};
+  const auto product = [&](int matrix, const cuda::Bf16Rows& from, FloatView to) {
+    cuda::WideExperts experts;
+    experts.values = tables[matrix][0].as<const uint8_t*>();
+    experts.scales = tables[matrix][1].as<const uint8_t*>();
+    experts.active = device_active.as<int32_t>();
+    experts.offsets = device_offsets.as<int32_t>();
+    experts.active_count = static_cast<int>(kExperts);
+    experts.most_rows = most;
+    experts.outputs = to.columns;
+    experts.columns = from.columns;
+    cuda::WideExpertsProduct(bench.stream, from, kSlots, experts, to);
+  };
+  const double seconds = bench.Time(1, [&](int) {
+    product(0, x.quantised, gates);
+    product(1, x.quantised, ups);
+    cuda::SwiGluQuantise(bench.stream, gates, ups, device_weights.as<float>(), 10, inner);
+    product(2, inner, {parts.as<float>(), kSlots, kWidth});
+  });
+  bench.Report("wide fp4 experts, 8192 tokens, 384 experts", seconds, 0, 6.0 * kSlots * kWidth * kInner);
 }
 
 }  // namespace deepinfer::bench

@@ -16,7 +16,8 @@ std::string Name(const char* name, int64_t rows) { return std::string(name) + ",
 
 void BenchSmallOps(const Bench& bench) {
   const int64_t most = 4096;
-  const DeviceRows x(bench, most, kWidth, 1), streams(bench, most, kWidth * kStreams, 2);
+  const DeviceRows x(bench, most, kWidth, 1, cuda::ColumnOrder::kFp8),
+      streams(bench, most, kWidth * kStreams, 2, cuda::ColumnOrder::kFp8);
   Buffer out_buffer(most * kWidth * kStreams * 4), mix_buffer(most * 24 * 4), norm_buffer(kWidth * 4),
       fn_buffer(24 * kWidth * kStreams * 4), base_buffer(24 * 4), gate_buffer(kExperts * kWidth * 2),
       logits_buffer(most * kExperts * 4), picks(most * 6 * 4), weights_buffer(most * 6 * 4);
@@ -40,8 +41,8 @@ void BenchSmallOps(const Bench& bench) {
       if (!bench.Wanted(name)) return;
       bench.Report(Name(name, rows), bench.Time(kSets, [&](int) { run(); }), bytes, 0);
     };
-    time("rms norm + quantise 5120", row_bytes * 1.28,
-         [&] { cuda::RmsNormQuantise(bench.stream, in, norm, 1e-20f, x.quantised, {}); });
+    time("rms norm + quantise 5120", row_bytes * 1.5,
+         [&] { cuda::RmsNormQuantise(bench.stream, in, norm, 1e-20f, cuda::ColumnOrder::kFp8, x.quantised, {}); });
     time("mix streams (projection, Sinkhorn)", 4 * row_bytes + 24 * kWidth * kStreams * 4.0, [&] {
       cuda::CanonicalLinear(bench.stream, many, fn, 1, mix);
       cuda::FinishMix(bench.stream, many, kStreams, base, base, 20, 1e-6f, 1e-20f, mix);

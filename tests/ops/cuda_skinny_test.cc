@@ -28,14 +28,14 @@ Tensor RunLinear(Ops& ops, const Tensor& x, const WeightMatrix& weight, int grou
   return out;
 }
 
-/// Sums may cancel: within 1e-6 |x| |w| of the columns that meet, which unit scales make about sqrt(K) * 1e-4.
+/// Sums may cancel, and the MMAs cut off what does not fit: within 2e-5 of the size of a typical output of the row.
 void ExpectClose(const Tensor& actual, const Tensor& expected, const char* what) {
   for (int64_t t = 0; t < expected.rows(); ++t) {
     double norm = 0;
     for (int64_t c = 0; c < expected.columns(); ++c) norm += double{expected.row(t)[c]} * double{expected.row(t)[c]};
     const double typical = std::sqrt(norm / static_cast<double>(expected.columns()));
     for (int64_t c = 0; c < expected.columns(); ++c) {
-      ASSERT_NEAR(actual.row(t)[c], expected.row(t)[c], 5e-6 * typical) << what << " row " << t << " column " << c;
+      ASSERT_NEAR(actual.row(t)[c], expected.row(t)[c], 2e-5 * typical) << what << " row " << t << " column " << c;
     }
   }
 }
@@ -49,8 +49,8 @@ TEST(CudaSkinny, LinearLikeReference) {
   Random random(1);
   const auto ops = MakeTensorOps();
   const auto reference = MakeReferenceOps();
-  for (const Shape& shape : {Shape{128, 128, 1}, Shape{256, 640, 1}, Shape{128, 1280, 1}, Shape{128, 2304, 1},
-                             Shape{128, 4096, 1}, Shape{384, 5120, 1}, Shape{256, 1152, 2}, Shape{384, 4096, 3}}) {
+  for (const Shape& shape : {Shape{128, 256, 1}, Shape{256, 768, 1}, Shape{128, 1280, 1}, Shape{128, 2304, 1},
+                             Shape{128, 4096, 1}, Shape{384, 5120, 1}, Shape{256, 1280, 2}, Shape{384, 4096, 3}}) {
     const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, shape.outputs, shape.columns, random);
     ASSERT_TRUE(cuda::SkinnyFits(weight, shape.groups));
     for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 40, 64, 65}) {
@@ -73,10 +73,10 @@ TEST(CudaSkinny, LinearRowsAreIndependent) {
   });
 }
 
-// Experts of small release-like shapes: D 256, I 384.
+// Experts of small release-like shapes: D 512, I 768.
 class CudaSkinnyExperts : public testing::Test {
  protected:
-  static constexpr int64_t kWidth = 256, kInner = 384, kExperts = 12, kPerToken = 3;
+  static constexpr int64_t kWidth = 512, kInner = 768, kExperts = 12, kPerToken = 3;
 
   CudaSkinnyExperts() : random_(3) {
     for (int64_t e = 0; e < kExperts; ++e) {

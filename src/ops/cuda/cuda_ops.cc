@@ -330,7 +330,7 @@ class CudaOps final : public Ops {
     if (!s.ok()) return;
     const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
     if (quantised && options_.products == CudaProducts::kTensorCores && cuda::SkinnyFits(weight, groups)) {
-      const cuda::Fp8Rows rows = QuantiseToFp8(s, x);
+      const cuda::Bf16Rows rows = Quantise(s, x, cuda::ColumnOrder::kFp8);
       cuda::SkinnyLinear(stream_, rows, x.rows, weight, groups, out);
       return;
     }
@@ -342,9 +342,9 @@ class CudaOps final : public Ops {
     cuda::CanonicalLinear(stream_, x, weight, groups, out);
   }
 
-  cuda::Fp8Rows QuantiseToFp8(Staging& s, ConstFloatView x) {
-    const cuda::Fp8Rows rows{s.Room<uint8_t>(x.rows * x.columns), s.Room<uint8_t>(x.rows * x.columns / 32), x.columns};
-    if (s.ok()) cuda::QuantiseRows(stream_, x, rows);
+  cuda::Bf16Rows Quantise(Staging& s, ConstFloatView x, cuda::ColumnOrder order) {
+    const cuda::Bf16Rows rows{s.Room<uint16_t>(x.rows * x.columns), x.columns};
+    if (s.ok()) cuda::QuantiseRows(stream_, x, order, rows);
     return rows;
   }
 
@@ -379,8 +379,8 @@ class CudaOps final : public Ops {
     plan.columns = x.columns;
     plan.inner = inner;
     plan.limit = limit;
-    const cuda::Fp8Rows input = QuantiseToFp8(s, x);
-    const cuda::Fp8Rows hidden{s.Room<uint8_t>(slots * inner), s.Room<uint8_t>(slots * inner / 32), inner};
+    const cuda::Bf16Rows input = Quantise(s, x, cuda::ColumnOrder::kFp4);
+    const cuda::Bf16Rows hidden{s.Room<uint16_t>(slots * inner), inner};
     const FloatView parts = s.Temporary(slots, out.columns);
     std::vector<int32_t> identity(static_cast<size_t>(slots));
     std::iota(identity.begin(), identity.end(), 0);

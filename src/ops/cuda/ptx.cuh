@@ -29,11 +29,32 @@ __device__ __forceinline__ uint32_t LoadShared32(uint32_t address) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
   return value;
 }
+__device__ __forceinline__ uint32_t LoadShared8(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address));
+  return value;
+}
+__device__ __forceinline__ uint4 LoadShared128(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address));
+  return value;
+}
+/// Word `i` of four; `i` is known when the code is compiled.
+__device__ __forceinline__ uint32_t Word(const uint4& words, int i) {
+  return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
 __device__ __forceinline__ uint2 LoadShared64(uint32_t address) {
   uint2 value;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address));
   return value;
 }
+
+/// Programmatic dependent launch: until the kernel ahead has ended and its writes are seen.
+__device__ __forceinline__ void WaitForKernelAhead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// From here on the kernel behind may be started, as far as there is room.
+__device__ __forceinline__ void StartKernelBehind() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// d += a b: A 16 x 16 row major, B 16 x 8 column major, F16 in, F32 sums. Lane (g, t) = (lane / 4, lane % 4) holds
 /// A[g][2t..], A[g + 8][2t..], A[g][2t + 8..], A[g + 8][2t + 8..]; B[2t..][g], B[2t + 8..][g]; D[g][2t], D[g][2t + 1],

@@ -1,9 +1,13 @@
 // Tensor core products for few rows: what limits them is reading the weights (docs/cuda.md, "Skinny products").
 //
-// Activations are E4M3 codes with one E8M0 byte per 32 columns (spec c.1). A tile is 16 weight rows by 8 activation
-// rows; products are exact in F16 MMA, sums are F32: within a block of 32 columns by the MMA, blocks in ascending order
-// by one fused multiply-add each with both scales, then the parts of K (skinny_plan.h) in ascending order. That order
-// depends on the weight's shape only.
+// Activations are quantised (spec c.1) and then held as BF16, exactly. Weights become BF16 with their block scale, also
+// exactly, so products are exact; sums are the F32 accumulators of m16n8k16 MMAs within a chunk of 128 columns, then
+// chunk after chunk, then the parts of the columns (skinny_plan.h) in ascending order. That order depends on the
+// weight's shape only. Scales must lie in 2^-50 .. 2^60, which the released ones do by far: the exponents of BF16 bound
+// them.
+//
+// Every launcher here may start before the kernel ahead of it in the stream ends (programmatic dependent launch): it
+// reads weights early and everything else after that kernel. Weights must not be the output of the kernel ahead.
 // Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_H_
 #define DEEPINFER_OPS_CUDA_SKINNY_H_
@@ -17,10 +21,16 @@
 
 namespace deepinfer::cuda {
 
-/// Quantised activations: codes [T, columns], scales [T, columns / 32].
-struct Fp8Rows {
-  uint8_t* codes = nullptr;
-  uint8_t* scales = nullptr;
+/// In which order the columns of BF16 rows lie: as the weight's codes come apart cheaply.
+enum class ColumnOrder : uint8_t {
+  kPlain,
+  kFp8,  ///< of each four columns: 0 2 1 3
+  kFp4,  ///< of each eight columns: 0 4 1 5 2 6 3 7
+};
+
+/// Activations after quantisation, as BF16 [T, columns].
+struct Bf16Rows {
+  uint16_t* values = nullptr;
   int64_t columns = 0;
 };
 
@@ -49,21 +59,23 @@ struct ExpertsPlan {
   float limit = 0;
 };
 
-void QuantiseRows(cudaStream_t stream, ConstFloatView x, const Fp8Rows& out);
+void QuantiseRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out);
 
 /// rms(x, weight) quantised; the unrounded rows too where `normed` is not empty.
-void RmsNormQuantise(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, const Fp8Rows& out,
-                     FloatView normed);
+void RmsNormQuantise(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, ColumnOrder order,
+                     const Bf16Rows& out, FloatView normed);
 
 /// Whether SkinnyLinear takes this weight.
 bool SkinnyFits(const WeightMatrix& weight, int groups);
-void SkinnyLinear(cudaStream_t stream, const Fp8Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
+/// x in ColumnOrder::kFp8.
+void SkinnyLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                   FloatView out);
 
 /// Whether SkinnyExperts takes experts like these.
 bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2);
-/// hidden [slots, I] is scratch; parts.row(slot) = w2(quantised(silu(w1 x) * (w3 x) * weight)), parts [slots, D].
-void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Fp8Rows& x, const Fp8Rows& hidden,
+/// x in ColumnOrder::kFp4; hidden [slots, I] is scratch; parts.row(slot) = w2(quantised(silu(w1 x) * (w3 x) * weight)),
+/// parts [slots, D].
+void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,
                    FloatView parts);
 
 }  // namespace deepinfer::cuda

@@ -1,9 +1,8 @@
 // The inner part of the skinny products: a block of eight warps streams weight rows and 8 * NT activation rows through
-// shared memory, chunk by chunk of their columns; each warp has MT tiles of 16 weight rows of its own.
+// shared memory, chunk by chunk of 128 columns; each warp has MT tiles of 16 weight rows of its own.
 //
-// Within a block of 32 columns, lane (g, t) = (lane / 4, lane % 4) holds columns 8t .. 8t + 7 of weight rows g and g +
-// 8, and of activation row g. The order of columns inside the MMA is free as long as both sides agree: FP8 takes them
-// in pairs (0,1)(2,3) and (4,5)(6,7); FP4 in pairs (0,4)(2,6) and (1,5)(3,7), which is how nibbles come apart cheaply.
+// Within a chunk, lane (g, t) = (lane / 4, lane % 4) holds the 32 columns 32t .. 32t + 31 of weight rows g and g + 8,
+// and of activation row g: they have one scale. The order of columns inside an MMA is free as long as both sides agree.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_BLOCK_CUH_
 #define DEEPINFER_OPS_CUDA_SKINNY_BLOCK_CUH_
 
@@ -11,7 +10,7 @@
 
 #include <cstdint>
 
-#include "ops/cuda/number_formats.cuh"
+#include "ops/cuda/decode_bf16.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny.h"
 #include "ops/cuda/skinny_plan.h"
@@ -20,7 +19,8 @@ namespace deepinfer::cuda {
 
 inline constexpr int kSkinnyStages = 4;
 inline constexpr int kSkinnyThreads = kSkinnyWarps * 32;
-inline constexpr int kBlocksPerChunk = kSkinnyChunk / 32;
+inline constexpr int kScaleColumns = 32;
+inline constexpr int kChunkScales = kSkinnyChunk / kScaleColumns;
 
 /// Where a tile of 16 rows lies in device memory.
 struct TileSource {
@@ -28,198 +28,188 @@ struct TileSource {
   const uint8_t* scales;
 };
 
-/// How a tile lies in shared memory, for FP8 (one scale row for the tile) and FP4 (one scale row a weight row). Pieces
-/// of 16 bytes change places by row so that the eight rows of a load meet all banks.
+/// How a tile lies in shared memory: the values of its 16 rows, then their four scale bytes each for FP4, of all
+/// rows together for FP8. Pieces of 16 bytes change places by row where the rows of a load would meet in a bank.
 template <bool fp4>
 struct TileLayout {
   static constexpr int kRowBytes = fp4 ? kSkinnyChunk / 2 : kSkinnyChunk;
   static constexpr int kPieces = kRowBytes / 16;
   static constexpr int kValueBytes = kSkinnyTile * kRowBytes;
-  static constexpr int kBytes = kValueBytes + (fp4 ? kSkinnyTile * 4 : 16);
+  static constexpr int kBytes = kValueBytes + (fp4 ? kSkinnyTile * kChunkScales : 16);
+  static constexpr int PieceAt(int row, int piece) { return row * kRowBytes + 16 * (fp4 ? piece : piece ^ row % 2); }
+};
+
+/// 8 * NT activation rows of a chunk: 16 pieces of 16 bytes a row.
+struct RowLayout {
+  static constexpr int kPieces = kSkinnyChunk * 2 / 16;
   static constexpr int PieceAt(int row, int piece) {
-    return row * kRowBytes + 16 * (fp4 ? piece ^ (row / 2 % 4) : piece ^ (2 * (row % 4)));
+    return row * kSkinnyChunk * 2 + 16 * (piece ^ piece / 8 * 2 ^ row % 2);
   }
 };
 
-/// 8 * NT activation rows of a chunk: FP8 tiles of 8 rows, then a word of four scale bytes per row.
 template <int NT>
-inline constexpr int kRowsBytes = NT*(8 * kSkinnyChunk + 8 * 4);
-
+inline constexpr int kRowsBytes = 8 * NT* kSkinnyChunk * 2;
 template <bool fp4, int MT, int NT>
 inline constexpr int kStageBytes = kSkinnyWarps* MT* TileLayout<fp4>::kBytes + kRowsBytes<NT>;
 template <bool fp4, int MT, int NT>
 inline constexpr int kSkinnyBytes = kSkinnyStages* kStageBytes<fp4, MT, NT>;
 
-/// Starts copying chunk `chunk` of one tile to `shared`. row_bytes, scale_row_bytes: of the weight.
+/// What a thread copies of one of its warp's tiles: from lane-dependent places that move on by a chunk.
 template <bool fp4>
-__device__ __forceinline__ void CopyTile(uint32_t shared, const TileSource& tile, int64_t row_bytes,
-                                         int64_t scale_row_bytes, int chunk, int lane) {
+struct TileCopies {
   using Layout = TileLayout<fp4>;
-#pragma unroll
-  for (int i = 0; i < kSkinnyTile * Layout::kPieces / 32; ++i) {
-    const int index = i * 32 + lane;
-    const int row = index / Layout::kPieces;
-    const int piece = index % Layout::kPieces;
-    CopyAsync16(shared + Layout::PieceAt(row, piece),
-                tile.values + row * row_bytes + chunk * Layout::kRowBytes + piece * 16);
-  }
-  if (fp4) {
-    if (lane < kSkinnyTile) {
-      CopyAsync4(shared + Layout::kValueBytes + lane * 4, tile.scales + lane * scale_row_bytes + chunk * 4);
-    }
-  } else if (lane == 0) {
-    CopyAsync4(shared + Layout::kValueBytes, tile.scales + chunk * 4);
-  }
-}
-
-/// The scale of block `block` from a word of four E8M0 bytes; byte 0 is 2^-127, byte 255 gives infinity.
-__device__ __forceinline__ float ScaleOf(uint32_t bytes, int block) {
-  const uint32_t bits = block == 3 ? bytes >> 1 : bytes << (23 - 8 * block);
-  return __uint_as_float(max(bits & 0x7f800000u, 0x00400000u));
-}
-
-/// Eight E2M1 codes as F16 values 2^14 too small, in the pairs (0,4) (2,6) (1,5) (3,7).
-__device__ __forceinline__ void NibblesToHalves(uint32_t word, uint32_t (&halves)[4]) {
-  const uint32_t even = (word << 4 & 0x80808080u) | (word << 1 & 0x0e0e0e0eu);
-  const uint32_t odd = (word & 0x80808080u) | (word >> 3 & 0x0e0e0e0eu);
-  halves[0] = even << 8 & 0xff00ff00u;
-  halves[1] = even & 0xff00ff00u;
-  halves[2] = odd << 8 & 0xff00ff00u;
-  halves[3] = odd & 0xff00ff00u;
-}
-
-/// Eight E4M3 codes as F16: in pairs (0,1) (2,3) (4,5) (6,7), or in those of NibblesToHalves.
-template <bool fp4>
-__device__ __forceinline__ void BytesToHalves(uint2 bytes, uint32_t (&halves)[4]) {
-  if (fp4) {
-    const uint32_t first = __byte_perm(bytes.x, bytes.y, 0x5140);   // 0 4 1 5
-    const uint32_t second = __byte_perm(bytes.x, bytes.y, 0x7362);  // 2 6 3 7
-    halves[0] = E4m3PairToHalf2(static_cast<uint16_t>(first));
-    halves[1] = E4m3PairToHalf2(static_cast<uint16_t>(second));
-    halves[2] = E4m3PairToHalf2(static_cast<uint16_t>(first >> 16));
-    halves[3] = E4m3PairToHalf2(static_cast<uint16_t>(second >> 16));
-  } else {
-    halves[0] = E4m3PairToHalf2(static_cast<uint16_t>(bytes.x));
-    halves[1] = E4m3PairToHalf2(static_cast<uint16_t>(bytes.x >> 16));
-    halves[2] = E4m3PairToHalf2(static_cast<uint16_t>(bytes.y));
-    halves[3] = E4m3PairToHalf2(static_cast<uint16_t>(bytes.y >> 16));
-  }
-}
-
-/// What one thread copies of the activation rows: pieces thread + 256 i of 16 bytes, eight a row, and the scales of row
-/// `thread`.
-template <int NT>
-struct RowCopies {
-  static constexpr int kPieces = (64 * NT + kSkinnyThreads - 1) / kSkinnyThreads;
-  const uint8_t* codes[kPieces];
+  static constexpr int kCopies = kSkinnyTile * Layout::kPieces / 32;
+  static constexpr int kRowStep = 32 / Layout::kPieces;  // rows between a lane's copies
+  const uint8_t* values;
   const uint8_t* scales;
+  uint32_t row_step_bytes;
 
-  /// row(i): the address of codes and of scales of row i of the block, i < 8 * NT.
-  template <typename CodesOf, typename ScalesOf>
-  __device__ __forceinline__ RowCopies(const CodesOf& codes_of, const ScalesOf& scales_of) {
-    const int thread = static_cast<int>(threadIdx.x);
+  __device__ __forceinline__ TileCopies(const TileSource& tile, uint32_t row_bytes, uint32_t scale_row_bytes, int lane)
+      : values(tile.values + static_cast<uint32_t>(lane / Layout::kPieces) * row_bytes + lane % Layout::kPieces * 16),
+        scales(tile.scales + (fp4 ? static_cast<uint32_t>(lane % kSkinnyTile) * scale_row_bytes : 0)),
+        row_step_bytes(row_bytes * kRowStep) {}
+  __device__ __forceinline__ void Start(uint32_t shared, int chunk, int lane) const {
+    const uint8_t* from = values + chunk * Layout::kRowBytes;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int piece = thread + i * kSkinnyThreads;
-      codes[i] = piece < 64 * NT ? codes_of(piece / 8) + piece % 8 * 16 : nullptr;
+    for (int i = 0; i < kCopies; ++i) {
+      // kRowStep is even, so all copies of a lane keep their place within a row.
+      const int at = Layout::PieceAt(lane / Layout::kPieces, lane % Layout::kPieces) + i * kRowStep * Layout::kRowBytes;
+      CopyAsync16(shared + at, from + i * row_step_bytes);
     }
-    scales = thread < 8 * NT ? scales_of(thread) : nullptr;
-  }
-  __device__ __forceinline__ void Start(uint32_t shared, int chunk) const {
-    const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int piece = thread + i * kSkinnyThreads;
-      if (codes[i] != nullptr) {
-        CopyAsync16(shared + TileLayout<false>::PieceAt(piece / 8, piece % 8), codes[i] + chunk * kSkinnyChunk);
-      }
-    }
-    if (scales != nullptr) {
-      CopyAsync4(shared + NT * 8 * kSkinnyChunk + thread * 4, scales + chunk * kBlocksPerChunk);
+    if (lane < (fp4 ? kSkinnyTile : 1)) {
+      CopyAsync4(shared + Layout::kValueBytes + lane * kChunkScales, scales + chunk * kChunkScales);
     }
   }
 };
 
-/// accumulators[m][n] += tile m at `tiles` times rows 8n .. 8n + 7 at `rows`, both in shared memory.
+/// What a thread copies of the activation rows: pieces thread + 256 i, 16 a row.
+template <int NT>
+struct RowCopies {
+  static constexpr int kCopies = (RowLayout::kPieces * 8 * NT + kSkinnyThreads - 1) / kSkinnyThreads;
+  const uint16_t* values[kCopies];
+
+  /// row_of(i): the address of row i, i < 8 * NT.
+  template <typename RowOf>
+  __device__ __forceinline__ explicit RowCopies(const RowOf& row_of) {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = thread / RowLayout::kPieces + i * (kSkinnyThreads / RowLayout::kPieces);
+      values[i] = row < 8 * NT ? row_of(row) + thread % RowLayout::kPieces * 8 : nullptr;
+    }
+  }
+  __device__ __forceinline__ void Start(uint32_t shared, int chunk) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int at = RowLayout::PieceAt(thread / RowLayout::kPieces, thread % RowLayout::kPieces);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if (values[i] != nullptr) {
+        CopyAsync16(shared + at + i * (kSkinnyThreads / RowLayout::kPieces) * kSkinnyChunk * 2,
+                    values[i] + chunk * kSkinnyChunk);
+      }
+    }
+  }
+};
+
+/// sums[m][n] += tile m at `tiles` times rows 8n .. 8n + 7 at `rows`, both in shared memory.
 template <bool fp4, int MT, int NT>
-__device__ __forceinline__ void MultiplyChunk(uint32_t tiles, uint32_t rows, int lane,
-                                              float (&accumulators)[MT][NT][4]) {
+__device__ __forceinline__ void MultiplyTiles(uint32_t tiles, uint32_t rows, int lane, float (&sums)[MT][NT][4]) {
   using Layout = TileLayout<fp4>;
   const int g = lane / 4;
   const int t = lane % 4;
-  uint32_t scale_words[MT][2];
+  uint32_t factor[MT][2];
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
-    const uint32_t at = tiles + m * Layout::kBytes + Layout::kValueBytes;
-    scale_words[m][0] = LoadShared32(fp4 ? at + g * 4 : at);
-    scale_words[m][1] = fp4 ? LoadShared32(at + (g + 8) * 4) : 0;
+    const uint32_t at = tiles + m * Layout::kBytes + Layout::kValueBytes + t;
+    factor[m][0] = DecodeFactor<fp4>(LoadShared8(fp4 ? at + g * kChunkScales : at));
+    factor[m][1] = fp4 ? DecodeFactor<fp4>(LoadShared8(at + (g + 8) * kChunkScales)) : factor[m][0];
   }
-  uint2 row_scales[NT];
 #pragma unroll
-  for (int n = 0; n < NT; ++n) row_scales[n] = LoadShared64(rows + NT * 8 * kSkinnyChunk + n * 32 + t * 8);
-#pragma unroll
-  for (int block = 0; block < kBlocksPerChunk; ++block) {
-    uint32_t a[MT][2][4];  // rows g and g + 8
+  for (int piece = 0; piece < (fp4 ? 1 : 2); ++piece) {  // 32 columns for FP4, 16 for FP8
+    uint4 words[MT][2];
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = g + 8 * half;
-        const uint32_t tile = tiles + m * Layout::kBytes;
-        if (fp4) {
-          NibblesToHalves(LoadShared32(tile + Layout::PieceAt(row, block) + t * 4), a[m][half]);
-        } else {
-          BytesToHalves<false>(LoadShared64(tile + Layout::PieceAt(row, 2 * block + t / 2) + t % 2 * 8), a[m][half]);
-        }
+      for (int upper = 0; upper < 2; ++upper) {
+        const int at = fp4 ? t : 2 * t + piece;
+        words[m][upper] = LoadShared128(tiles + m * Layout::kBytes + Layout::PieceAt(g + 8 * upper, at));
       }
     }
 #pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      uint32_t b[4];
-      const uint32_t at = rows + n * 8 * kSkinnyChunk + TileLayout<false>::PieceAt(g, 2 * block + t / 2) + t % 2 * 8;
-      BytesToHalves<fp4>(LoadShared64(at), b);
-      const float x0 = ScaleOf(row_scales[n].x, block);
-      const float x1 = ScaleOf(row_scales[n].y, block);
+    for (int i = 0; i < (fp4 ? 4 : 2); ++i) {  // eight columns
+      uint32_t a[MT][2][4];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
-        float sum[4] = {0, 0, 0, 0};
-        MmaF16(sum, a[m][0][0], a[m][1][0], a[m][0][1], a[m][1][1], b[0], b[1]);
-        MmaF16(sum, a[m][0][2], a[m][1][2], a[m][0][3], a[m][1][3], b[2], b[3]);
-        const float low = ScaleOf(scale_words[m][0], block);
-        const float high = fp4 ? ScaleOf(scale_words[m][1], block) : low;
-        float(&out)[4] = accumulators[m][n];
-        out[0] = fmaf(sum[0], low * x0, out[0]);
-        out[1] = fmaf(sum[1], low * x1, out[1]);
-        out[2] = fmaf(sum[2], high * x0, out[2]);
-        out[3] = fmaf(sum[3], high * x1, out[3]);
+#pragma unroll
+        for (int upper = 0; upper < 2; ++upper) {
+          if (fp4) {
+            DecodeFp4(Word(words[m][upper], i), factor[m][upper], a[m][upper]);
+          } else {
+            DecodeFp8(Word(words[m][upper], 2 * i), factor[m][upper], a[m][upper]);
+            DecodeFp8(Word(words[m][upper], 2 * i + 1), factor[m][upper], a[m][upper] + 2);
+          }
+        }
       }
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        const int at = 4 * t + (fp4 ? i : 2 * piece + i);
+        const uint4 b = LoadShared128(rows + RowLayout::PieceAt(8 * n + g, at));
+#pragma unroll
+        for (int m = 0; m < MT; ++m) {
+          MmaBf16(sums[m][n], a[m][0][0], a[m][1][0], a[m][0][1], a[m][1][1], b.x, b.y);
+          MmaBf16(sums[m][n], a[m][0][2], a[m][1][2], a[m][0][3], a[m][1][3], b.z, b.w);
+        }
+      }
+    }
+  }
+}
+
+/// accumulators[m][n] += tile m at `tiles` times rows 8n .. 8n + 7 at `rows`. The MMAs cut off what does not fit their
+/// sums, so each chunk has sums of its own, which are then added with rounding.
+template <bool fp4, int MT, int NT>
+__device__ __forceinline__ void MultiplyChunk(uint32_t tiles, uint32_t rows, int lane,
+                                              float (&accumulators)[MT][NT][4]) {
+  float sums[MT][NT][4] = {};
+  MultiplyTiles<fp4, MT, NT>(tiles, rows, lane, sums);
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) accumulators[m][n][i] += sums[m][n][i];
     }
   }
 }
 
 /// accumulators = the warp's tiles times the block's rows over chunks first .. last - 1. By the whole block; `shared`:
-/// kSkinnyBytes, which nobody uses any more when it returns.
-template <bool fp4, int MT, int NT>
-__device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (&tiles)[MT], int64_t row_bytes,
-                                             int64_t scale_row_bytes, const RowCopies<NT>& rows, int first, int last,
+/// kSkinnyBytes, which nobody uses any more when it returns. make_rows() gives the RowCopies; it is called, and rows
+/// are read, after the kernel ahead has ended.
+template <bool fp4, int MT, int NT, typename MakeRows>
+__device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (&tiles)[MT], uint32_t row_bytes,
+                                             uint32_t scale_row_bytes, const MakeRows& make_rows, int first, int last,
                                              float (&accumulators)[MT][NT][4]) {
   constexpr uint32_t kStage = kStageBytes<fp4, MT, NT>;
-  constexpr uint32_t kWarpTiles = MT * TileLayout<fp4>::kBytes;
+  constexpr uint32_t kTile = TileLayout<fp4>::kBytes;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint32_t own = kRowsBytes<NT> + threadIdx.x / 32 * kWarpTiles;  // the warp's tiles within a stage
-  const auto start = [&](int chunk) {
-    if (chunk < last) {
-      const uint32_t stage = shared + static_cast<uint32_t>((chunk - first) % kSkinnyStages) * kStage;
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        CopyTile<fp4>(stage + own + m * TileLayout<fp4>::kBytes, tiles[m], row_bytes, scale_row_bytes, chunk, lane);
-      }
-      rows.Start(stage, chunk);
-    }
-    CommitCopies();  // empty groups keep the count
+  const uint32_t own = shared + kRowsBytes<NT> + threadIdx.x / 32 * MT * kTile;  // the warp's tiles within a stage
+  static_assert(MT == 1 || MT == 2);
+  const TileCopies<fp4> first_tile(tiles[0], row_bytes, scale_row_bytes, lane);
+  const TileCopies<fp4> last_tile(tiles[MT - 1], row_bytes, scale_row_bytes, lane);
+  const auto start_tiles = [&](int chunk, uint32_t stage) {
+    first_tile.Start(own + stage, chunk, lane);
+    if (MT == 2) last_tile.Start(own + stage + kTile, chunk, lane);
   };
 #pragma unroll
-  for (int i = 0; i < kSkinnyStages - 1; ++i) start(first + i);
+  for (int i = 0; i < kSkinnyStages - 1; ++i) {
+    if (first + i < last) start_tiles(first + i, i * kStage);
+  }
+  WaitForKernelAhead();
+  const RowCopies<NT> rows = make_rows();
+#pragma unroll
+  for (int i = 0; i < kSkinnyStages - 1; ++i) {
+    if (first + i < last) rows.Start(shared + i * kStage, first + i);
+    CommitCopies();  // the first group has all tiles so far
+  }
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -228,55 +218,65 @@ __device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (
       for (int i = 0; i < 4; ++i) accumulators[m][n][i] = 0;
     }
   }
+  uint32_t read = 0, write = (kSkinnyStages - 1) * kStage;
   for (int chunk = first; chunk < last; ++chunk) {
     WaitCopies<kSkinnyStages - 2>();
     __syncthreads();  // everyone's copies are there, and nobody reads the stage that is filled next
-    start(chunk + kSkinnyStages - 1);
-    const uint32_t stage = shared + static_cast<uint32_t>((chunk - first) % kSkinnyStages) * kStage;
-    MultiplyChunk<fp4, MT, NT>(stage + own, stage, lane, accumulators);
+    if (chunk + kSkinnyStages - 1 < last) {
+      start_tiles(chunk + kSkinnyStages - 1, write);
+      rows.Start(shared + write, chunk + kSkinnyStages - 1);
+    }
+    CommitCopies();  // empty groups keep the count
+    MultiplyChunk<fp4, MT, NT>(own + read, shared + read, lane, accumulators);
+    read = read == (kSkinnyStages - 1) * kStage ? 0 : read + kStage;
+    write = write == (kSkinnyStages - 1) * kStage ? 0 : write + kStage;
   }
   WaitCopies<0>();
   __syncthreads();
 }
 
-/// Stores accumulators as [16][8 * NT] floats at `out`, times `factor`.
+/// Stores accumulators as [16][8 * NT] floats at `out`.
 template <int NT>
-__device__ __forceinline__ void StoreTile(float* out, const float (&accumulators)[NT][4], float factor, int lane) {
+__device__ __forceinline__ void StoreTile(float* out, const float (&accumulators)[NT][4], int lane) {
   const int g = lane / 4;
   const int t = lane % 4;
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[(g + i / 2 * 8) * 8 * NT + n * 8 + 2 * t + i % 2] = accumulators[n][i] * factor;
+    for (int half = 0; half < 2; ++half) {
+      *reinterpret_cast<float2*>(out + (g + 8 * half) * 8 * NT + n * 8 + 2 * t) =
+          make_float2(accumulators[n][2 * half] * kSkinnyFactor, accumulators[n][2 * half + 1] * kSkinnyFactor);
     }
   }
 }
 
 /// The sum over the blocks of a cluster, in order of their rank, of the float at `own` in each one's shared memory.
-__device__ __forceinline__ float ClusterSum(cooperative_groups::cluster_group& cluster, const float* own) {
+template <typename Cluster>
+__device__ __forceinline__ float ClusterSum(const Cluster& cluster, float* own, int parts) {
   float sum = *cluster.map_shared_rank(own, 0);
-  for (unsigned rank = 1; rank < cluster.num_blocks(); ++rank) sum += *cluster.map_shared_rank(own, rank);
+  for (int rank = 1; rank < parts; ++rank) sum += *cluster.map_shared_rank(own, static_cast<unsigned>(rank));
   return sum;
 }
 
-/// Launches `kernel` with blocks of kSkinnyThreads in clusters of `parts` along x.
+/// Launches `kernel` with blocks of kSkinnyThreads in clusters of `parts` along x, early (skinny.h).
 template <typename... Arguments>
 void LaunchClusters(cudaStream_t stream, dim3 grid, int parts, int shared_bytes, void (*kernel)(Arguments...),
                     Arguments... arguments) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(parts);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(parts);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(kSkinnyThreads);
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = parts > 1 ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

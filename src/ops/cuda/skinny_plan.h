@@ -12,17 +12,17 @@ inline constexpr int kSkinnyWarps = 8;    // of a block; each has rows of its ow
 inline constexpr int kSkinnyRows = kSkinnyWarps * kSkinnyTile;
 
 /// Blocks that share the columns of the same rows: a cluster, which adds their sums in order. More parts fill the GPU
-/// with small weights, as long as each still has four chunks to stream.
+/// with small weights, as long as all blocks run at once and each has four chunks to stream.
 constexpr int SkinnyParts(int64_t row_blocks, int64_t columns) {
-  constexpr int64_t kFullGpu = 264;  // two blocks on each of 132 SMs
+  constexpr int64_t kMostBlocks = 330;  // 132 SMs have room for two or three each
   const int64_t chunks = columns / kSkinnyChunk;
   int parts = 1;
-  while (parts < 8 && chunks / (2 * parts) >= 4 && row_blocks * parts < kFullGpu) parts *= 2;
+  while (parts < 8 && chunks / (2 * parts) >= 4 && 2 * row_blocks * parts <= kMostBlocks) parts *= 2;
   return parts;
 }
 
 /// First chunk of part `part`; the last part ends at `chunks`.
-constexpr int SkinnyFirstChunk(int64_t chunks, int parts, int part) { return static_cast<int>(chunks * part / parts); }
+constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }
 
 }  // namespace deepinfer::cuda
 

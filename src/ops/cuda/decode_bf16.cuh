@@ -1,0 +1,46 @@
+// FP8 and FP4 weight codes as BF16, with their block scale, exactly: by placing their bits and one multiplication.
+//
+// Thread-safety: pure device functions.
+#ifndef DEEPINFER_OPS_CUDA_DECODE_BF16_CUH_
+#define DEEPINFER_OPS_CUDA_DECODE_BF16_CUH_
+
+#include <cstdint>
+
+namespace deepinfer::cuda {
+
+/// Decoded weights are 2^64 too small, so that no scale leaves the exponents of BF16.
+inline constexpr float kSkinnyFactor = 0x1p64f;
+
+__device__ __forceinline__ uint32_t MultiplyBf16(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+/// The factor for decoded codes of a block: its scale with the codes' own offset, twice. FP4 codes as BF16 bits are
+/// 2^126 too small, FP8 codes 2^120.
+template <bool fp4>
+__device__ __forceinline__ uint32_t DecodeFactor(uint32_t scale_byte) {
+  const uint32_t exponent = scale_byte + (fp4 ? 126 - 64 : 120 - 64);
+  return exponent << 7 | exponent << 23;
+}
+
+/// Eight E2M1 codes as BF16 pairs (0,4) (1,5) (2,6) (3,7), times `factor`.
+__device__ __forceinline__ void DecodeFp4(uint32_t word, uint32_t factor, uint32_t (&pairs)[4]) {
+  constexpr uint32_t kSign = 0x80008000u, kMagnitude = 0x01c001c0u;
+  pairs[0] = MultiplyBf16((word << 12 & kSign) | (word << 6 & kMagnitude), factor);
+  pairs[1] = MultiplyBf16((word << 8 & kSign) | (word << 2 & kMagnitude), factor);
+  pairs[2] = MultiplyBf16((word << 4 & kSign) | (word >> 2 & kMagnitude), factor);
+  pairs[3] = MultiplyBf16((word & kSign) | (word >> 6 & kMagnitude), factor);
+}
+
+/// Four E4M3 codes as BF16 pairs (0,2) (1,3), times `factor`.
+__device__ __forceinline__ void DecodeFp8(uint32_t word, uint32_t factor, uint32_t* pairs /* [2] */) {
+  constexpr uint32_t kSign = 0x80008000u, kMagnitude = 0x07f007f0u;
+  pairs[0] = MultiplyBf16((word << 8 & kSign) | (word << 4 & kMagnitude), factor);
+  pairs[1] = MultiplyBf16((word & kSign) | (word >> 4 & kMagnitude), factor);
+}
+
+}  // namespace deepinfer::cuda
+
+#endif  // DEEPINFER_OPS_CUDA_DECODE_BF16_CUH_
