@@ -5,6 +5,7 @@
 
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/row_dot.cuh"
 #include "ops/dot_order.h"
 
 namespace deepinfer::cuda {
@@ -101,9 +102,30 @@ __global__ void CanonicalKernel(ConstFloatView x, WeightMatrix weight, int64_t o
   }
 }
 
+// A block an output and a row: the chunks side by side. The same bits; for plain weights with so few outputs or rows
+// that CanonicalKernel would leave the GPU idle.
+__global__ void FewOutputsKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, FloatView out) {
+  extern __shared__ float partials[];
+  const int64_t output = blockIdx.x;
+  const float* row = RowOf(x, blockIdx.y) + output / outputs_per_group * weight.columns;
+  const WeightVector values{weight.data, weight.format == WeightFormat::kBF16, weight.columns};
+  const int64_t first = output * weight.columns;
+  const float sum = BlockCanonicalDot(
+      weight.columns, partials, [&](int64_t c) { return LoadVector(values, first + c); },
+      [row](int64_t c) { return row[c]; });
+  if (threadIdx.x == 0) RowOf(out, blockIdx.y)[output] = sum;
+}
+
 template <WeightFormat format>
 void Launch(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out) {
   const dim3 grid(Blocks(weight.rows, kOutputsPerBlock), Blocks(x.rows, kRowsAtOnce));
+  constexpr bool kPlain = format == WeightFormat::kF32 || format == WeightFormat::kBF16;
+  constexpr unsigned kFullGpu = 264;
+  if (kPlain && grid.x * grid.y < kFullGpu && x.rows < 65536) {
+    const dim3 blocks(static_cast<unsigned>(weight.rows), static_cast<unsigned>(x.rows));
+    FewOutputsKernel<<<blocks, kThreads, RowDotBytes(weight.columns), stream>>>(x, weight, weight.rows / groups, out);
+    return;
+  }
   CanonicalKernel<format><<<grid, kThreads, 0, stream>>>(x, weight, weight.rows / groups, weight.row_bytes(), out);
 }
 
