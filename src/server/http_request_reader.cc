@@ -6,6 +6,8 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/rfc7230.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <functional>
+#include <stdexcept>
 
 namespace deepinfer {
 namespace http = boost::beast::http;
@@ -27,6 +29,11 @@ std::string_view PathAndQuery(std::string_view target) {
 struct HttpRequestReader::Parser {
   http::request_parser<http::string_body> request;
   bool header_seen = false;
+  HttpRequest head;  // without the body; what trailers say counts for nothing
+  // Of a chunked body: trailers have begun, and their bytes.
+  bool in_trailers = false;
+  int64_t trailer_bytes = 0;
+  std::function<void(uint64_t size, std::string_view extensions, boost::system::error_code&)> on_chunk;
 };
 
 HttpRequestReader::HttpRequestReader(const HttpLimits& limits) : limits_(limits) {}
@@ -43,6 +50,10 @@ void HttpRequestReader::Restart() {
   parser_->request.eager(false);
   parser_->request.header_limit(static_cast<uint32_t>(limits_.max_header_bytes));
   parser_->request.body_limit(static_cast<uint64_t>(limits_.max_body_bytes));
+  parser_->on_chunk = [parser = parser_.get()](uint64_t size, std::string_view, boost::system::error_code&) {
+    if (size == 0) parser->in_trailers = true;
+  };
+  parser_->request.on_chunk_header(parser_->on_chunk);
 }
 
 HttpRequestReader::State HttpRequestReader::Fail(int status, std::string why) {
@@ -51,8 +62,37 @@ HttpRequestReader::State HttpRequestReader::Fail(int status, std::string why) {
   return State::kFailed;
 }
 
+HttpRequestReader::State HttpRequestReader::TooLongHeader() {
+  return Fail(431, "the request's header has more than " + std::to_string(limits_.max_header_bytes) + " bytes");
+}
+
+void HttpRequestReader::KeepHead() {
+  const auto& message = parser_->request.get();
+  HttpRequest& head = parser_->head;
+  head.method = std::string(message.method_string());
+  const std::string_view target = PathAndQuery({message.target().data(), message.target().size()});
+  const size_t question = target.find('?');
+  head.path = target.substr(0, question);
+  if (head.path.empty()) head.path.push_back('/');
+  if (question != std::string_view::npos) head.query = target.substr(question + 1);
+  for (const auto& field : message) {
+    head.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  head.keep_alive = message.keep_alive();
+  head.chunked_responses = message.version() >= 11;
+}
+
 HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
   if (error_status_ != 0) return State::kFailed;
+  try {
+    return FeedParser(bytes);
+  } catch (const std::length_error&) {
+    // The parser keeps no field of more than 64 KiB.
+    return TooLongHeader();
+  }
+}
+
+HttpRequestReader::State HttpRequestReader::FeedParser(std::string_view bytes) {
   held_ += bytes;
   if (parser_ == nullptr) {
     // Empty lines before a request are ignored (RFC 9112, 2.2).
@@ -63,12 +103,12 @@ HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
   size_t used = 0;
   while (!parser_->request.is_done() && used < held_.size()) {
     boost::system::error_code error;
+    const bool trailers = parser_->in_trailers;
     const size_t taken = parser_->request.put(boost::asio::buffer(held_.data() + used, held_.size() - used), error);
     used += taken;
+    if (trailers) parser_->trailer_bytes += static_cast<int64_t>(taken);
+    if (error == http::error::header_limit || parser_->trailer_bytes > limits_.max_header_bytes) return TooLongHeader();
     if (error == http::error::need_more) break;
-    if (error == http::error::header_limit) {
-      return Fail(431, "the request's header has more than " + std::to_string(limits_.max_header_bytes) + " bytes");
-    }
     if (error == http::error::body_limit) {
       return Fail(413, "the request's body has more than " + std::to_string(limits_.max_body_bytes) + " bytes");
     }
@@ -88,6 +128,7 @@ HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
         }
         if (request.version() < 11) return Fail(400, "HTTP/1.0 has no Transfer-Encoding");
       }
+      KeepHead();
       continue_expected_ =
           !parser_->request.is_done() && boost::beast::iequals(request[http::field::expect], "100-continue");
     }
@@ -95,25 +136,15 @@ HttpRequestReader::State HttpRequestReader::Feed(std::string_view bytes) {
   }
   held_.erase(0, used);
   if (parser_->request.is_done()) return State::kComplete;
+  // A line of a chunk or of a trailer that does not end.
+  if (std::ssize(held_) > limits_.max_header_bytes) return TooLongHeader();
   return State::kNeedMore;
 }
 
 HttpRequest HttpRequestReader::Take() {
-  auto message = parser_->request.release();
+  HttpRequest request = std::move(parser_->head);
+  request.body = std::move(parser_->request.get().body());
   parser_.reset();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target = PathAndQuery({message.target().data(), message.target().size()});
-  const size_t question = target.find('?');
-  request.path = target.substr(0, question);
-  if (request.path.empty()) request.path.push_back('/');
-  if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  for (const auto& field : message) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
-  request.keep_alive = message.keep_alive();
-  request.chunked_responses = message.version() >= 11;
-  request.body = std::move(message.body());
   return request;
 }
 

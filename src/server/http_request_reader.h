@@ -48,7 +48,10 @@ class HttpRequestReader {
  private:
   struct Parser;
 
+  State FeedParser(std::string_view bytes);
   void Restart();
+  void KeepHead();
+  State TooLongHeader();
   State Fail(int status, std::string why);
 
   HttpLimits limits_;

@@ -102,6 +102,26 @@ TEST(HttpRequestReader, RefusesWhatIsTooLarge) {
             413);
 }
 
+TEST(HttpRequestReader, TrailersAndChunkExtensionsAreBoundedAndSayNothing) {
+  const HttpLimits limits{.max_header_bytes = 200, .max_body_bytes = 100};
+  const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_EQ(StatusOf(head + "1;" + std::string(300, 'x'), limits), 431);
+  EXPECT_EQ(StatusOf(head + "0\r\nX: " + std::string(300, 'x'), limits), 431);
+  EXPECT_EQ(StatusOf(head + "0\r\nX: " + std::string(70'000, 'x') + "\r\n\r\n"), 431);
+  HttpRequestReader endless(limits);
+  ASSERT_EQ(endless.Feed(head + "1\r\na\r\n0\r\n"), State::kNeedMore);
+  int lines = 0;
+  while (endless.Feed("A: b\r\n") == State::kNeedMore && lines < 100) ++lines;
+  EXPECT_EQ(endless.error_status(), 431);
+
+  HttpRequestReader reader(limits);
+  ASSERT_EQ(reader.Feed(head + "1\r\na\r\n0\r\nX-Api-Key: k\r\nConnection: close\r\n\r\n"), State::kComplete);
+  const HttpRequest request = reader.Take();
+  EXPECT_EQ(request.body, "a");
+  EXPECT_TRUE(request.keep_alive);
+  EXPECT_FALSE(request.Header("X-Api-Key").has_value());
+}
+
 TEST(HttpRequestReader, SaysOnceThatTheClientWaits) {
   HttpRequestReader reader({});
   EXPECT_EQ(reader.Feed("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"),
