@@ -18,7 +18,7 @@ struct ServedModel {
   Engine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;
   GrammarCompiler* grammars = nullptr;  ///< null: requests that ask for a grammar are refused
-  std::vector<std::string> names;  ///< the first one is its own, the others are aliases
+  std::vector<std::string> names;       ///< the first one is its own, the others are aliases
   /// A request for a model of another name is refused; else the name is the client's matter.
   bool strict_names = false;
   std::string system_fingerprint;

@@ -126,7 +126,8 @@ TEST(ChatRequest, OutputForms) {
   const Case cases[] = {
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"null"}}})",
        Kind::kJsonSchema, R"({"type": "null"})", "response_format.json_schema.schema"},
-      {R"("response_format":{"type":"json_schema","schema":true})", Kind::kJsonSchema, "true", "response_format.schema"},
+      {R"("response_format":{"type":"json_schema","schema":true})", Kind::kJsonSchema, "true",
+       "response_format.schema"},
       {R"("response_format":{"type":"json_object"},"stop":"json")", Kind::kJsonSchema, R"({"type": "object"})",
        "response_format"},
       {R"("response_format":{"type":"regex","pattern":"a+"})", Kind::kRegex, "a+", "response_format.pattern"},
