@@ -73,13 +73,22 @@ void AddRanges(uint32_t first, uint32_t last, std::vector<Sequence>* out) {
 RegexId TreeOf(const std::vector<Sequence>& sequences, size_t depth, RegexPool* pool) {
   std::vector<RegexId> ways;
   std::map<std::vector<size_t>, ByteSet> by_members;  // the sequences that a byte leads into
-  for (int byte = 0; byte < 256; ++byte) {
+  std::vector<int> borders = {256};
+  for (const Sequence& one : sequences) {
+    borders.push_back(one.first[depth]);
+    borders.push_back(one.last[depth] + 1);
+  }
+  std::ranges::sort(borders);
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  for (size_t border = 0; border + 1 < borders.size(); ++border) {
+    const int first = borders[border];
     std::vector<size_t> members;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      const Sequence& one = sequences[i];
-      if (depth < one.length && one.first[depth] <= byte && byte <= one.last[depth]) members.push_back(i);
+      if (sequences[i].first[depth] <= first && first <= sequences[i].last[depth]) members.push_back(i);
     }
-    if (!members.empty()) by_members[std::move(members)].Add(static_cast<uint8_t>(byte));
+    if (members.empty()) continue;
+    ByteSet& bytes = by_members[std::move(members)];
+    bytes = bytes | ByteSet::Range(first, borders[border + 1] - 1);
   }
   std::map<RegexId, ByteSet> by_rest;
   for (const auto& [members, bytes] : by_members) {

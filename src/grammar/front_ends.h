@@ -42,6 +42,9 @@ struct JsonSchemaOptions {
     kPython        ///< every string is spelt as json.dumps(ensure_ascii=False) spells it
   };
   Strings strings = Strings::kAnySpelling;
+  /// Where all numbers of a place are whole, they are written -?(0|[1-9][0-9]*): for generation. Otherwise their other
+  /// spellings (4.0, and 4e0 where nothing else is demanded) are JSON texts of the schema too.
+  bool plain_integers = false;
   /// Space characters allowed between two parts of the text; 0 for compact text.
   int max_whitespace = 20;
   /// What stands between members and items, and between a key and its value, besides white space.

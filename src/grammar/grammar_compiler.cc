@@ -16,6 +16,12 @@ constexpr size_t kEntryBytes = 256;
 /// Decoding goes first on a machine with few cores.
 constexpr int kNice = 10;
 
+JsonSchemaOptions FormOfGeneration() {
+  JsonSchemaOptions options;
+  options.plain_integers = true;
+  return options;
+}
+
 }  // namespace
 
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t width, std::vector<int32_t> control_tokens,
@@ -38,7 +44,7 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Get(const Struct
       case StructuredOutput::Kind::kRegex:
         return CompileRegex(wanted.source);
       case StructuredOutput::Kind::kJsonSchema:
-        return CompileJsonSchema(wanted.source);
+        return CompileJsonSchema(wanted.source, FormOfGeneration());
       case StructuredOutput::Kind::kEbnf:
         return CompileEbnf(wanted.source);
       case StructuredOutput::Kind::kNone:

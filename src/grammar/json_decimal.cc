@@ -131,11 +131,22 @@ RegexId AnyNumber(RegexPool* pool) {
   return pool->Concat(PlainNumber(pool), pool->Optional(exponent));
 }
 
-RegexId WholeNumber(RegexPool* pool) {
+RegexId PlainInteger(RegexPool* pool) {
   const RegexId whole =
       pool->Or({pool->Text("0"), pool->Concat(Digit(pool, 1, 9), Digits(pool, 0, RegexPool::kUnbounded))});
-  return pool->Sequence(
-      {pool->Optional(pool->Text("-")), whole, pool->Optional(pool->Concat(pool->Text(".0"), Zeros(pool)))});
+  return pool->Concat(pool->Optional(pool->Text("-")), whole);
+}
+
+RegexId WholeNumber(RegexPool* pool) {
+  return pool->Concat(PlainInteger(pool), pool->Optional(pool->Concat(pool->Text(".0"), Zeros(pool))));
+}
+
+RegexId AnyWholeNumber(RegexPool* pool) {
+  ByteSet mark = ByteSet::Range('e', 'e');
+  mark.Add('E');
+  const RegexId power = pool->Or({pool->Concat(pool->Optional(pool->Text("+")), Digits(pool, 1, RegexPool::kUnbounded)),
+                                  pool->Concat(pool->Text("-0"), Zeros(pool))});
+  return pool->Concat(WholeNumber(pool), pool->Optional(pool->Concat(pool->Bytes(mark), power)));
 }
 
 RegexId PythonInteger(RegexPool* pool) {

@@ -41,6 +41,10 @@ std::optional<ScaledInteger> ScaleToInteger(const Decimal& value);
 RegexId PlainNumber(RegexPool* pool);
 RegexId AnyNumber(RegexPool* pool);  ///< exponents too
 RegexId WholeNumber(RegexPool* pool);
+/// Whole numbers, with exponents too where these are not below zero.
+RegexId AnyWholeNumber(RegexPool* pool);
+/// -?(0|[1-9][0-9]*)
+RegexId PlainInteger(RegexPool* pool);
 /// Numbers equal to one of `values`.
 RegexId NumberOneOf(const std::vector<Decimal>& values, RegexPool* pool);
 /// Whole numbers without a fraction and without "-0".

@@ -37,7 +37,7 @@ int32_t Lexer::Step(int32_t state, uint8_t byte_class) {
   if (known != kUnknown) return known;
   const uint8_t byte = pool_->Classes().representative[byte_class];
   State after;
-  pool_->AddWork(1 + states_[static_cast<size_t>(state)].live.size());
+  pool_->AddWork(4 + 3 * states_[static_cast<size_t>(state)].live.size());
   for (const Live& live : states_[static_cast<size_t>(state)].live) {
     const RegexId rest = pool_->Derivative(live.rest, byte);
     if (rest == RegexPool::kNothing) continue;
@@ -48,6 +48,16 @@ int32_t Lexer::Step(int32_t state, uint8_t byte_class) {
   const int32_t next = dead ? kDead : Intern(std::move(after));
   states_[static_cast<size_t>(state)].next[byte_class] = next;
   return next;
+}
+
+int32_t Lexer::WithoutHighCounts(int32_t state, int length) {
+  State alike;
+  bool changed = false;
+  for (const Live& live : states_[static_cast<size_t>(state)].live) {
+    alike.live.push_back({live.terminal, pool_->WithoutHighCounts(live.rest, length)});
+    changed = changed || alike.live.back().rest != live.rest;
+  }
+  return changed ? Intern(std::move(alike)) : state;
 }
 
 }  // namespace deepinfer

@@ -26,6 +26,8 @@ class Lexer {
   int32_t StartOf(const std::vector<int32_t>& terminals);
   /// The state after a byte of the class, or kDead.
   int32_t Step(int32_t state, uint8_t byte_class);
+  /// A state that goes on alike for `length` bytes (RegexPool::WithoutHighCounts), without what is complete now.
+  int32_t WithoutHighCounts(int32_t state, int length);
   /// The terminals that the bytes so far complete, sorted. Not for a state just started.
   std::span<const int32_t> CompletedIn(int32_t state) const { return states_[static_cast<size_t>(state)].completed; }
   /// Whether some terminal can go on.

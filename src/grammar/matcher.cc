@@ -5,12 +5,6 @@
 #include "text/utf8.h"
 
 namespace deepinfer {
-namespace {
-
-// To match the accepted tokens again may take this many times the work of one question.
-constexpr uint64_t kReplayShare = 4;
-
-}  // namespace
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::vector<int32_t> end_tokens)
     : grammar_(std::move(grammar)),
@@ -29,7 +23,7 @@ Status Matcher::Recover(bool* retry) {
   memory_->masks.Clear();
   recogniser.Clear();
   states_.assign(1, recogniser.start());
-  recogniser.BeginWork(kReplayShare);
+  recogniser.BeginWork();
   for (size_t i = 0; i < tokens_.size() - (ended_ ? 1 : 0); ++i) {
     states_.push_back(recogniser.Walk(states_.back(), grammar_->trie().BytesOf(tokens_[i])));
     if (states_.back() == Recogniser::kDead || recogniser.exhausted()) break;

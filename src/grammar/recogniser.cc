@@ -23,6 +23,7 @@ void Recogniser::Clear() {
   states_.clear();
   state_index_.clear();
   next_.clear();
+  without_high_counts_.clear();
   const int32_t row =
       InternRow({{grammar_->rules[static_cast<size_t>(grammar_->root)].start, grammar_->root, kBottom}});
   State state;
@@ -43,6 +44,22 @@ int32_t Recogniser::Walk(int32_t state, std::string_view text) {
     if (state == kDead) break;
   }
   return state;
+}
+
+int32_t Recogniser::WithoutHighCounts(int32_t state, size_t length) {
+  const auto known = without_high_counts_.find(state);
+  if (known != without_high_counts_.end()) return known->second;
+  State alike = states_[static_cast<size_t>(state)];
+  for (Thread& thread : alike.threads) {
+    thread.lexer = lexer_->WithoutHighCounts(thread.lexer, static_cast<int>(length));
+  }
+  if (pool_->exhausted()) exhausted_ = true;
+  if (exhausted_) return state;
+  std::ranges::sort(alike.threads);
+  alike.threads.erase(std::unique(alike.threads.begin(), alike.threads.end()), alike.threads.end());
+  const int32_t result = InternState(std::move(alike));
+  without_high_counts_.emplace(state, result);
+  return result;
 }
 
 void Recogniser::Close(const std::vector<Item>& kernel, Row* row) {

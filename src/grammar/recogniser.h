@@ -48,8 +48,12 @@ class Recogniser {
   /// Whether the text so far belongs to the grammar.
   bool Accepts(int32_t state) const { return states_[static_cast<size_t>(state)].accepts; }
 
-  /// Begins to count work: what follows may do `times` the limit. Without it, and after Clear, there is none.
-  void BeginWork(uint64_t times = 1) { pool_->LimitWork(times * limits_.max_work); }
+  /// A state in which the same byte strings of at most `length` bytes may follow; one for many that differ in counts
+  /// only. Always asked with one length.
+  int32_t WithoutHighCounts(int32_t state, size_t length);
+
+  /// Begins to count work: what follows may do as much as the limit. Without it, and after Clear, there is none.
+  void BeginWork() { pool_->LimitWork(limits_.max_work); }
   /// Whether that is why it is exhausted.
   bool over_work() const { return pool_->over_work(); }
   /// Work done since Clear, in units of RegexPool::work.
@@ -115,6 +119,7 @@ class Recogniser {
   std::vector<State> states_;
   std::unordered_multimap<uint64_t, int32_t> state_index_;
   std::vector<int32_t> next_;  // [state][class]
+  std::unordered_map<int32_t, int32_t> without_high_counts_;
   // Scratch of Close.
   std::vector<Item> items_;
   std::vector<int32_t> slots_;

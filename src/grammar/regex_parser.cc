@@ -30,13 +30,10 @@ class Parser {
       return Status::ResourceExhausted(fmt::format("a pattern has at most {} bytes", kMaxPatternBytes));
     }
     if (!IsValidUtf8(pattern_)) return Status::InvalidArgument("the pattern is not valid UTF-8");
-    DEEPINFER_ASSIGN_OR_RETURN(int root, ParseEither(0));
+    search_ = match == RegexMatch::kSearch;
+    DEEPINFER_ASSIGN_OR_RETURN(const int root, ParseEither(0));
     if (at_ < pattern_.size()) return Malformed("')' without '('");
     RegexPool& pool = alphabet_->pool();
-    if (match == RegexMatch::kSearch) {
-      const int any = tree_.Leaf(alphabet_->AnyText());
-      root = tree_.Concat({any, root, any}, &pool);
-    }
     DEEPINFER_ASSIGN_OR_RETURN(const RegexId regex, tree_.WholeText(root, &pool));
     if (pool.exhausted()) return Status::ResourceExhausted("the pattern is too large");
     return regex;
@@ -66,22 +63,74 @@ class Parser {
   Result<int> ParseEither(int depth) {
     if (depth > kMaxNesting) return Malformed("groups are nested too deep");
     std::vector<int> ways;
+    std::vector<int> ways_to_the_end;  // those with look-ahead, as they match the whole text
     do {
-      DEEPINFER_ASSIGN_OR_RETURN(const int way, ParseConcat(depth));
-      ways.push_back(way);
+      std::vector<Ahead> aheads;
+      DEEPINFER_ASSIGN_OR_RETURN(std::vector<int> parts, ParseConcat(depth, &aheads));
+      if (aheads.empty()) {
+        ways.push_back(ConcatOf(std::move(parts)));
+      } else {
+        ways_to_the_end.push_back(WayToTheEnd(std::move(parts), aheads));
+      }
     } while (Take("|"));
-    return tree_.Either(std::move(ways), &alphabet_->pool());
+    if (!ways.empty()) {
+      int way = tree_.Either(std::move(ways), &alphabet_->pool());
+      if (depth == 0 && search_) way = ConcatOf({AnyText(), way, AnyText()});
+      ways_to_the_end.push_back(way);
+    }
+    return tree_.Either(std::move(ways_to_the_end), &alphabet_->pool());
   }
 
-  Result<int> ParseConcat(int depth) {
+  /// Look-ahead in front of the part with this index.
+  struct Ahead {
+    size_t index;
+    int node;
+    bool negated;
+  };
+
+  Result<std::vector<int>> ParseConcat(int depth, std::vector<Ahead>* aheads) {
     std::vector<int> parts;
     while (!AtEnd() && !Sees("|") && !Sees(")")) {
+      if (Sees("(?=") || Sees("(?!")) {
+        // Its text is the rest of the whole text, which only there is the rest of the pattern.
+        if (depth > 0) return Refused("look-ahead inside of a group is not supported");
+        Ahead ahead = {parts.size(), 0, Sees("(?!")};
+        at_ += 3;
+        DEEPINFER_ASSIGN_OR_RETURN(ahead.node, ParseEither(depth + 1));
+        if (!Take(")")) return Malformed("'(' without ')'");
+        if (Sees("*") || Sees("+") || Sees("?") || Sees("{")) return Refused("a quantifier behind look-ahead");
+        aheads->push_back(ahead);
+        continue;
+      }
       DEEPINFER_ASSIGN_OR_RETURN(int part, ParseAtom(depth));
       DEEPINFER_RETURN_IF_ERROR(ParseQuantifiers(&part));
       parts.push_back(part);
     }
+    return parts;
+  }
+
+  int AnyText() { return tree_.Leaf(alphabet_->AnyText()); }
+  int ConcatOf(std::vector<int> parts) {
     if (parts.empty()) return tree_.Leaf(RegexPool::kEmptyText);
     return tree_.Concat(std::move(parts), &alphabet_->pool());
+  }
+
+  /// `parts` with look-ahead, from the back: each one is a demand on all the rest of the text.
+  int WayToTheEnd(std::vector<int> parts, const std::vector<Ahead>& aheads) {
+    if (search_) parts.push_back(AnyText());
+    size_t end = parts.size();
+    std::vector<int> rest;
+    for (size_t i = aheads.size(); i > 0; --i) {
+      const Ahead& ahead = aheads[i - 1];
+      rest.insert(rest.begin(), parts.begin() + static_cast<ptrdiff_t>(ahead.index),
+                  parts.begin() + static_cast<ptrdiff_t>(end));
+      rest = {
+          tree_.Ahead(ahead.node, ahead.negated, ConcatOf(std::move(rest)), alphabet_->AnyText(), &alphabet_->pool())};
+      end = ahead.index;
+    }
+    rest.insert(rest.begin(), parts.begin(), parts.begin() + static_cast<ptrdiff_t>(end));
+    if (search_) rest.insert(rest.begin(), AnyText());
+    return ConcatOf(std::move(rest));
   }
 
   /// "{2}", "{2,}", "{2,5}"; nullopt, and nothing taken, when the brace is a character.
@@ -169,7 +218,7 @@ class Parser {
 
   Result<int> ParseGroup(int depth) {
     if (Take("?")) {
-      if (Sees("=") || Sees("!") || Sees("<=") || Sees("<!")) return Refused("look-around is not supported");
+      if (Sees("<=") || Sees("<!")) return Refused("look-behind is not supported");
       if (Sees(">")) return Refused("atomic groups are not regular");
       if (Take("P<") || Take("<") || Take("'")) {
         const size_t close = pattern_.find_first_of(">'", at_);
@@ -331,6 +380,7 @@ class Parser {
   Alphabet* alphabet_;
   RegexTree tree_;
   size_t at_ = 0;
+  bool search_ = false;
 };
 
 }  // namespace

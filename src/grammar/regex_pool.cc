@@ -8,8 +8,9 @@ namespace {
 constexpr int kMaxHeight = 2000;
 constexpr size_t kMaxPartsPerNode = 8;  // on average, over a whole pool
 constexpr size_t kMaxLiveSearch = 100'000;
-constexpr uint64_t kDerivativeWork = 8;
+constexpr uint64_t kDerivativeWork = 12;
 constexpr int kMaxFactors = 1000;
+constexpr int kLowCount = 16;  // tokens hold more
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ULL + (hash << 6) + (hash >> 2);
@@ -103,7 +104,7 @@ RegexId RegexPool::Find(uint64_t hash, const Node& node, std::span<const RegexId
 }
 
 RegexId RegexPool::Intern(Node node, std::span<const RegexId> parts) {
-  AddWork(2 + parts.size());
+  AddWork(2 + 2 * parts.size());
   const uint64_t hash = HashOf(node, parts);
   if (base_ != nullptr) {
     const RegexId id = base_->Find(hash, node, parts);
@@ -190,6 +191,7 @@ RegexId RegexPool::Concat(RegexId first, RegexId second) {
   node.op = Op::kConcat;
   node.nullable = a.nullable && b.nullable;
   node.plain = a.plain && b.plain;
+  node.counted = a.counted || b.counted;
   node.height = static_cast<uint16_t>(std::max(a.height, a.nullable ? b.height : uint16_t{0}) + 1);
   node.a = first;
   node.b = second;
@@ -276,6 +278,7 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
     const Node& inner = At(part);
     node.nullable = node.nullable || inner.nullable;
     node.plain = node.plain && inner.plain;
+    node.counted = node.counted || inner.counted;
     node.height = std::max(node.height, static_cast<uint16_t>(inner.height + 1));
   }
   return Intern(node, parts);
@@ -342,6 +345,7 @@ RegexId RegexPool::Repeat(RegexId part, int least, int most) {
   node.op = Op::kRepeat;
   node.nullable = least == 0;
   node.plain = inner.plain;
+  node.counted = inner.counted || least > kLowCount || most > kLowCount;
   node.height = static_cast<uint16_t>(inner.height + 1);
   node.a = part;
   node.b = least;
@@ -399,7 +403,7 @@ RegexId RegexPool::ComputeDerivative(RegexId id, uint8_t byte) {
     case Op::kOr:
     case Op::kAnd: {
       const auto inner = Parts(id);
-      AddWork(inner.size());
+      AddWork(2 * inner.size());
       std::vector<RegexId> parts(inner.begin(), inner.end());
       for (RegexId& part : parts) part = Derivative(part, byte);
       return node.op == Op::kOr ? Or(std::move(parts)) : And(std::move(parts));
@@ -422,6 +426,44 @@ RegexId RegexPool::ComputeDerivative(RegexId id, uint8_t byte) {
     default:
       return kNothing;
   }
+}
+
+RegexId RegexPool::WithoutHighCounts(RegexId id, int length) {
+  if (!At(id).counted) return id;
+  const auto known = without_high_counts_.find(id);
+  if (known != without_high_counts_.end()) return known->second;
+  RegexId result = RegexPool::kNothing;
+  switch (At(id).op) {
+    case Op::kConcat: {
+      std::vector<RegexId> spine;  // iterative: literals are long
+      result = id;
+      while (At(result).op == Op::kConcat && At(result).counted && !without_high_counts_.contains(result)) {
+        spine.push_back(result);
+        result = At(result).b;
+      }
+      result = WithoutHighCounts(result, length);
+      for (size_t i = spine.size(); i > 0; --i) {
+        result = Concat(WithoutHighCounts(At(spine[i - 1]).a, length), result);
+        without_high_counts_[spine[i - 1]] = result;
+      }
+      return result;
+    }
+    case Op::kOr: {
+      const auto inner = Parts(id);
+      std::vector<RegexId> parts(inner.begin(), inner.end());
+      for (RegexId& part : parts) part = WithoutHighCounts(part, length);
+      result = Or(std::move(parts));
+      break;
+    }
+    default: {  // kRepeat: nothing else is counted
+      const Node node = At(id);
+      const int most = node.c > length ? kUnbounded : node.c;
+      result = Repeat(WithoutHighCounts(node.a, length), std::min(node.b, length + 1), most);
+      break;
+    }
+  }
+  without_high_counts_[id] = result;
+  return result;
 }
 
 bool RegexPool::Matches(RegexId id, std::string_view text) {
@@ -525,7 +567,7 @@ void RegexPool::Prefer(uint8_t byte) {
 
 size_t RegexPool::memory_bytes() const {
   return nodes_.capacity() * sizeof(Node) + parts_.capacity() * sizeof(RegexId) + table_.capacity() * sizeof(RegexId) +
-         sets_.capacity() * sizeof(ByteSet) + (derivatives_.size() + live_.size()) * 40;
+         sets_.capacity() * sizeof(ByteSet) + (derivatives_.size() + live_.size() + without_high_counts_.size()) * 40;
 }
 
 }  // namespace deepinfer

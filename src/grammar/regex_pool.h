@@ -68,6 +68,10 @@ class RegexPool {
   /// Whether `id` has a text that is not empty.
   bool CanContinue(RegexId id);
 
+  /// An expression with the same texts, and the same beginnings of texts, of at most `length` bytes, in which counts
+  /// that so few bytes cannot use up are gone (docs/grammar.md, "Counts"). A pool is asked for one length only.
+  RegexId WithoutHighCounts(RegexId id, int length);
+
   /// Bytes that no expression of the pool tells apart share a class.
   struct ByteClasses {
     std::array<uint8_t, 256> of{};
@@ -96,11 +100,12 @@ class RegexPool {
     Op op = Op::kNothing;
     bool nullable = false;
     bool plain = true;
-    uint16_t height = 0;  ///< how deep Derivative recurses
-    int32_t a = 0;        ///< first part; offset of the parts; index of the set; divisor
-    int32_t b = 0;        ///< second part; number of parts; least count; remainder
-    int32_t c = 0;        ///< greatest count; fraction digits seen, -1 before the point
-    int32_t d = 0;        ///< scale of Multiple
+    bool counted = false;  ///< WithoutHighCounts may differ
+    uint16_t height = 0;   ///< how deep Derivative recurses
+    int32_t a = 0;         ///< first part; offset of the parts; index of the set; divisor
+    int32_t b = 0;         ///< second part; number of parts; least count; remainder
+    int32_t c = 0;         ///< greatest count; fraction digits seen, -1 before the point
+    int32_t d = 0;         ///< scale of Multiple
   };
 
   const Node& At(RegexId id) const {
@@ -135,6 +140,7 @@ class RegexPool {
   std::vector<RegexId> table_;  ///< open addressing over the ids of this pool, -1 for none
   std::unordered_map<uint64_t, RegexId> derivatives_;
   std::unordered_map<RegexId, bool> live_;  ///< of non-plain expressions
+  std::unordered_map<RegexId, RegexId> without_high_counts_;
   ByteClasses classes_;
   size_t classes_of_sets_ = SIZE_MAX;
   std::vector<uint8_t> search_order_;

@@ -69,6 +69,14 @@ int RegexTree::Repeat(int part, int least, int most, RegexPool* pool) {
   return Add(std::move(node));
 }
 
+int RegexTree::Ahead(int ahead, bool negated, int rest, RegexId any, RegexPool* pool) {
+  Node node;
+  node.kind = Kind::kAhead;
+  node.parts = {Concat({ahead, Leaf(any)}, pool), rest};
+  node.negated = negated;
+  return Add(std::move(node));
+}
+
 RegexTree::Forms RegexTree::Join(const Forms& first, const Forms& second, RegexPool* pool) {
   Forms joined;
   for (int start = 0; start < 2; ++start) {
@@ -116,6 +124,17 @@ RegexTree::Forms RegexTree::FormsOf(int index, RegexPool* pool, Status* status) 
             forms.texts[start][end] = pool->Or({forms.texts[start][end], other.texts[start][end]});
           }
         }
+      }
+      return forms;
+    }
+    case Kind::kAhead: {
+      const Forms ahead = FormsOf(node.parts[0], pool, status);
+      const Forms rest = FormsOf(node.parts[1], pool, status);
+      for (int start = 0; start < 2; ++start) {  // what does not end the text is never asked for
+        forms.empty[start][1] = rest.empty[start][1] && ahead.empty[start][1] != node.negated;
+        const RegexId texts = ahead.texts[start][1];
+        forms.texts[start][1] = pool->And(
+            {rest.texts[start][1], node.negated ? pool->Not(texts) : texts, pool->Not(RegexPool::kEmptyText)});
       }
       return forms;
     }

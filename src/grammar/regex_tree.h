@@ -15,25 +15,29 @@ namespace deepinfer {
 
 class RegexTree {
  public:
-  /// What a pattern without anchors matches.
+  /// What a pattern without anchors and look-ahead matches.
   int Leaf(RegexId regex);
   int TextStart();  ///< ^
   int TextEnd();    ///< $
   int Concat(std::vector<int> parts, RegexPool* pool);
   int Either(std::vector<int> parts, RegexPool* pool);
   int Repeat(int part, int least, int most, RegexPool* pool);
+  /// `rest`, behind which the text ends, where the text up to there begins (or, negated, does not begin) with what
+  /// `ahead` matches; `any` is any text.
+  int Ahead(int ahead, bool negated, int rest, RegexId any, RegexPool* pool);
 
   /// The texts that `root` matches as a whole.
   Result<RegexId> WholeText(int root, RegexPool* pool) const;
 
  private:
-  enum class Kind { kLeaf, kTextStart, kTextEnd, kConcat, kEither, kRepeat };
+  enum class Kind { kLeaf, kTextStart, kTextEnd, kConcat, kEither, kRepeat, kAhead };
   struct Node {
     Kind kind = Kind::kLeaf;
     RegexId regex = RegexPool::kNothing;
     std::vector<int> parts;
     int least = 0;
     int most = 0;
+    bool negated = false;  // kAhead, whose parts are what is ahead, with any text behind it, and the rest
   };
   /// What a node matches between two places, depending on what they are.
   struct Forms {

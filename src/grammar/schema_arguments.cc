@@ -7,7 +7,7 @@ namespace deepinfer {
 
 Result<int32_t> SchemaRules::BuildArguments(int root, const ArgumentForm& form) {
   RegexPool& pool = builder_->pool();
-  raw_ = std::make_unique<SchemaScalars>(schemas_, &pool, SchemaScalars::Spelling::kRaw);
+  raw_ = std::make_unique<SchemaScalars>(schemas_, &pool, SchemaScalars::Spelling::kRaw, true);
   raw_strings_ = raw_->EveryString();
   if (!form.not_in_strings.empty()) {
     const RegexId with = pool.Sequence({RegexPool::kAnything, pool.Text(form.not_in_strings), RegexPool::kAnything});

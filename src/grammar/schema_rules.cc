@@ -10,7 +10,8 @@ SchemaRules::SchemaRules(GrammarBuilder* builder, SchemaSet* schemas, const Json
       options_(options),
       scalars_(schemas, &builder->pool(),
                options.strings == JsonSchemaOptions::Strings::kPython ? SchemaScalars::Spelling::kPythonJson
-                                                                      : SchemaScalars::Spelling::kJson),
+                                                                      : SchemaScalars::Spelling::kJson,
+               options.plain_integers),
       shapes_(schemas, &scalars_) {
   ByteSet spaces = ByteSet::Range('\t', '\n');
   spaces.Add('\r');

@@ -51,7 +51,7 @@ Alphabet::Spelling AlphabetOf(SchemaScalars::Spelling spelling) {
 
 }  // namespace
 
-SchemaScalars::SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spelling)
+SchemaScalars::SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spelling, bool plain_integers)
     : schemas_(schemas), pool_(pool), spelling_(spelling), alphabet_(pool, AlphabetOf(spelling)) {
   universe_[0] = pool->Text("null");
   universe_[1] = pool->Text("true");
@@ -59,6 +59,11 @@ SchemaScalars::SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spell
   universe_[3] = PlainNumber(pool);
   universe_[4] = InQuotes(alphabet_.AnyText());
   free_number_ = AnyNumber(pool);
+  whole_number_ = WholeNumber(pool);
+  free_whole_number_ = AnyWholeNumber(pool);
+  integer_ = RegexPool::kNothing;
+  if (plain_integers) integer_ = PlainInteger(pool);
+  if (spelling == Spelling::kPythonJson) integer_ = PythonInteger(pool);
   free_string_ = spelling == Spelling::kJson ? InQuotes(StringInAnySpelling(&alphabet_)) : universe_[4];
 }
 
@@ -111,13 +116,19 @@ Result<RegexId> SchemaScalars::TextsOf(const std::vector<SchemaLiteral>& literal
     parts.push_back(IsNegated(literal) ? Except(texts, kind) : texts);
   }
   const RegexId texts = Within(std::move(parts), kind);
-  if (texts != universe_[static_cast<size_t>(kind)]) {
-    // Where every number is whole, Python writes no fraction.
-    const bool python = kind == Kind::kNumber && spelling_ == Spelling::kPythonJson && texts != RegexPool::kNothing;
-    if (!python || !pool_->IsEmpty(pool_->And({texts, pool_->Not(WholeNumber(pool_))}))) return texts;
-    return pool_->And({texts, PythonInteger(pool_)});
+  if (texts == universe_[static_cast<size_t>(kind)]) {
+    return kind == Kind::kNumber ? free_number_ : kind == Kind::kString ? free_string_ : texts;
   }
-  return kind == Kind::kNumber ? free_number_ : kind == Kind::kString ? free_string_ : texts;
+  return kind == Kind::kNumber ? NumberForm(texts) : texts;
+}
+
+RegexId SchemaScalars::NumberForm(RegexId texts) {
+  if (texts == RegexPool::kNothing) return texts;
+  if (integer_ == RegexPool::kNothing) return texts == whole_number_ ? free_whole_number_ : texts;
+  if (texts == whole_number_) return integer_;
+  // Every whole number has a spelling without a fraction, so none is lost.
+  const bool all_whole = pool_->IsEmpty(pool_->And({texts, pool_->Not(whole_number_)}));
+  return all_whole ? pool_->And({texts, integer_}) : texts;
 }
 
 Result<RegexId> SchemaScalars::Of(int index, Kind kind) {
@@ -163,7 +174,7 @@ Status SchemaScalars::AddKeywords(const SchemaNode& node, Kind kind, std::vector
     return Status::Ok();
   }
   if (kind == Kind::kNumber) {
-    if ((node.types & kJsonNumber) == 0) parts->push_back(WholeNumber(pool_));
+    if ((node.types & kJsonNumber) == 0) parts->push_back(whole_number_);
     DEEPINFER_RETURN_IF_ERROR(AddNumber(node, parts));
   }
   if (kind == Kind::kString) DEEPINFER_RETURN_IF_ERROR(AddString(node, parts));
@@ -224,7 +235,7 @@ Status SchemaScalars::AddNumber(const SchemaNode& node, std::vector<RegexId>* pa
   if (node.maximum) parts->push_back(NumberUpTo(*node.maximum, node.maximum_strict, pool_));
   if (node.maximum_2) parts->push_back(NumberUpTo(*node.maximum_2, true, pool_));
   if (const auto range = node.format ? RangeOfFormat(*node.format) : std::nullopt) {
-    parts->push_back(WholeNumber(pool_));
+    parts->push_back(whole_number_);
     parts->push_back(NumberFrom(*ParseDecimal(range->least), false, pool_));
     parts->push_back(NumberUpTo(*ParseDecimal(range->greatest), false, pool_));
   }

@@ -30,7 +30,8 @@ class SchemaScalars {
   /// or as they are, without quotes.
   enum class Spelling { kJson, kPythonJson, kRaw };
 
-  SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spelling);
+  /// `plain_integers`: JsonSchemaOptions has it.
+  SchemaScalars(SchemaSet* schemas, RegexPool* pool, Spelling spelling, bool plain_integers);
 
   /// All null, boolean, number and string texts that satisfy every one of `literals`.
   Result<RegexId> TextsOf(const std::vector<SchemaLiteral>& literals);
@@ -65,6 +66,8 @@ class SchemaScalars {
   Status AddNumber(const SchemaNode& node, std::vector<RegexId>* parts);
   Status AddString(const SchemaNode& node, std::vector<RegexId>* parts);
   Result<RegexId> ConstantText(const JsonValue& value, Kind kind, const std::string& path);
+  /// How the numbers of a place, given with all plain spellings, are written there.
+  RegexId NumberForm(RegexId texts);
   RegexId Within(std::vector<RegexId> parts, Kind kind);
   RegexId Except(RegexId texts, Kind kind);
   Result<RegexId> TextsOf(const std::vector<SchemaLiteral>& literals, Kind kind);
@@ -79,6 +82,9 @@ class SchemaScalars {
   RegexId universe_[kKinds];
   RegexId free_string_;
   RegexId free_number_;
+  RegexId whole_number_;
+  RegexId free_whole_number_;
+  RegexId integer_;  ///< the one form of whole numbers where all are whole; kNothing: as they are
   std::map<std::pair<int, Kind>, RegexId> known_;
   std::map<std::string, RegexId> patterns_;
   std::map<std::string, RegexId> formats_;

@@ -55,6 +55,7 @@ void MaskBuilder::Clear() {
 }
 
 const TokenMask& MaskBuilder::MaskOf(int32_t state) {
+  state = recogniser_->WithoutHighCounts(state, trie_->longest_token());
   const auto known = masks_.find(state);
   if (known != masks_.end()) return known->second;
   if (bytes_ > max_bytes_) {

@@ -76,6 +76,8 @@ class TurnCompiler {
   TurnCompiler(const TurnGrammarSpec& spec, const GrammarLimits& limits) : spec_(spec), limits_(limits) {
     for (const TurnTool& tool : spec.tools) schemas_.push_back(tool.parameters.empty() ? "{}" : tool.parameters);
     is_relaxed_.assign(schemas_.size(), false);
+    content_options_ = spec.json;
+    content_options_.plain_integers = true;
     argument_options_ = spec.json;
     argument_options_.max_whitespace = 0;
     argument_options_.item_separator = ", ";
@@ -154,7 +156,7 @@ class TurnCompiler {
         case TurnGrammarSpec::Kind::kRegex:
           return AddRegex(spec_.content_source, builder);
         case TurnGrammarSpec::Kind::kJsonSchema:
-          return AddJsonSchema(spec_.content_source, spec_.json, builder);
+          return AddJsonSchema(spec_.content_source, content_options_, builder);
         case TurnGrammarSpec::Kind::kEbnf:
           return AddEbnf(spec_.content_source, builder);
       }
@@ -223,6 +225,7 @@ class TurnCompiler {
   const TurnGrammarSpec& spec_;
   GrammarLimits limits_;
   const Markup markup_;
+  JsonSchemaOptions content_options_;
   JsonSchemaOptions argument_options_;
   std::vector<std::string> schemas_;  // of the tools
   std::vector<bool> is_relaxed_;

@@ -46,7 +46,8 @@ struct TurnGrammarSpec {
   std::vector<TurnTool> tools;  ///< that may be called; empty: no calls
   bool parallel_calls = true;   ///< else the block has exactly one call
   int max_calls = 0;            ///< 0: no limit
-  JsonSchemaOptions json;       ///< of the content; of arguments, `format`, `draft` and the order of keys hold
+  /// Of the content, which always has plain_integers; of arguments, `format`, `draft` and the order of keys hold.
+  JsonSchemaOptions json;
 };
 
 /// The number of `｜DSML｜` among the control tokens of the token trie (token_trie.h) that this grammar is used with.

@@ -29,7 +29,9 @@ TEST(JsonSchemaTest, FormsOfTexts) {
       {"true",
        {"1", "-0.5e+10", R"("\u00e9\ud83d\ude00\n/\/")", "[]", "[1, [true,null]]", R"({ "a" :1 ,"b":{}})"},
        {"", "01", "1.", "+1", "nul", "[1,]", "{\"a\"}", " 1", "1 ", "\"\n\"", R"("\ud83d")", R"("\x")", "\"\xC3\""}},
-      {R"({"type": "integer"})", {"0", "-0", "12", "1.0", "-7.00"}, {"1.5", "1e2", "01", "--1"}},
+      {R"({"type": "integer"})",
+       {"0", "-0", "12", "1.0", "-7.00", "4e0", "-1.0E+2", "1e-0"},
+       {"1.5", "1e-1", "1.5e1", "01", "--1"}},
       {R"({"type": "number", "minimum": -1.5, "exclusiveMaximum": 20})",
        {"-1.5", "-1.50", "-0", "0", "19.999", "7"},
        {"-1.51", "20", "20.0", "-2", "100"}},
@@ -38,6 +40,9 @@ TEST(JsonSchemaTest, FormsOfTexts) {
        {R"("ab")", R"("é漢😀")", R"("\n\"")"},
        {R"("a")", R"("abcd")"}},
       {R"({"type": "string", "pattern": "^a.c$|x"})", {R"("abc")", R"("uxv")"}, {R"("abcd")", R"("a\nc")"}},
+      {R"x({"type": "string", "pattern": "b(?!a)(?=.c)|^(?!x)$"})x",
+       {R"("abbc")", R"("")", R"("bccd")"},
+       {R"("bac")", R"("b")", R"("xb")", R"("x")", R"("bca")"}},
       {R"({"enum": ["a", 1, null, {"k": [1]}, [2, "b"]]})",
        {R"("a")", "1", "1.0", "null", R"({"k": [1]})", R"([2,"b"])"},
        {"2", "true", R"({"k": [2]})", R"({"k": [1], "l": 1})", "[2]"}},
@@ -67,6 +72,19 @@ TEST(JsonSchemaTest, FormsOfTexts) {
   });
 }
 
+TEST(JsonSchemaTest, PlainIntegers) {
+  JsonSchemaOptions options;
+  options.plain_integers = true;
+  Check({{R"({"type": "integer"})", {"0", "-0", "12", "-7"}, {"1.0", "4e0", "4.", "01"}},
+         {R"({"type": ["integer", "string"], "minimum": 3})", {"3", "12", "\"a\""}, {"3.0", "2", "30e0"}},
+         {R"({"enum": [1, -20, "a"]})", {"1", "-20", "\"a\""}, {"1.0", "-20.0"}},
+         {R"({"allOf": [{"multipleOf": 5}, {"maximum": 100}]})", {"5", "-10", "100"}, {"5.0", "105"}},
+         {R"({"type": "array", "items": {"type": "integer"}})", {"[1, 2]", "[]"}, {"[1.0]", "[1, 2e1]"}},
+         {R"({"properties": {"a": {"type": "integer"}}})", {R"({"a": 1, "b": 1.0})", "1.0", "1e3"}, {R"({"a": 1.0})"}},
+         {R"({"type": "number", "minimum": 3})", {"3", "3.0", "3.5"}, {"2.5"}}},
+        options);
+}
+
 TEST(JsonSchemaTest, KeysInAnyOrder) {
   JsonSchemaOptions options;
   options.key_order = JsonSchemaOptions::KeyOrder::kAny;
@@ -91,8 +109,8 @@ TEST(JsonSchemaTest, WhiteSpaceAndSeparators) {
 
 TEST(JsonSchemaTest, RefusalsNameThePath) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"x({"properties": {"a/b": {"pattern": "a(?=b)"}}})x",
-       "#/properties/a~1b/pattern: character 4: look-around is not supported"},
+      {R"x({"properties": {"a/b": {"pattern": "a(?<=b)"}}})x",
+       "#/properties/a~1b/pattern: character 4: look-behind is not supported"},
       {R"({"items": {"format": "colour"}})", "#/items/format: the format colour is not known"},
       {R"({"type": "array", "uniqueItems": true})", "#/uniqueItems: the items are not from a short list"},
       {R"({"$ref": "https://example.com/other"})",

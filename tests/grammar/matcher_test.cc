@@ -55,6 +55,41 @@ TEST(MatcherTest, MaskIsTheNaiveOne) {
   }
 }
 
+TEST(MatcherTest, StatesThatDifferInHighCountsShareMasks) {
+  // The naive mask knows nothing of that.
+  const auto length = static_cast<int>(NanoTrie()->longest_token());
+  const std::string count = std::to_string(length + 9);
+  const std::string more = std::to_string(length + 400);
+  const std::vector<std::string> patterns = {
+      "[a-z ]{" + count + "}!",
+      "[a-z ]{0," + more + "}",
+      "([a-z]{1,9} ){" + count + "," + more + "}end",
+      "((a|the| )?){" + count + "}x{" + more + "}",
+      "([a-z]{0," + more + "}[0-9]| {" + count + "}){3," + more + "}[.]",
+  };
+  const int32_t end = EndToken(*NanoTrie());
+  std::mt19937 random(8);
+  for (const std::string& pattern : patterns) {
+    const auto grammar = Compiled(pattern);
+    Matcher matcher(grammar, {end});
+    std::string text;
+    for (int step = 0; step < 90; ++step) {
+      std::vector<int32_t> mask = MaskOf(&matcher);
+      if (step % 9 == 0) {
+        std::vector<int32_t> naive = NaiveMask(grammar->grammar(), text, *NanoTrie());
+        if (matcher.MayEnd()) naive.push_back(end);
+        std::ranges::sort(naive);
+        ASSERT_EQ(mask, naive) << pattern << " after " << text;
+      }
+      if (mask.size() > 1) std::erase(mask, end);
+      const int32_t token = mask[random() % mask.size()];
+      ASSERT_TRUE(*matcher.Accept(token));
+      if (token == end) break;
+      text += NanoTrie()->BytesOf(token);
+    }
+  }
+}
+
 TEST(MatcherTest, TokensOutsideTheMaskAreRefusedAndChangeNothing) {
   const auto grammar = Compiled(kPatterns[0]);
   const int32_t end = EndToken(*NanoTrie());

@@ -49,10 +49,31 @@ TEST(RegexTest, MatchesWholeTexts) {
   }
 }
 
+TEST(RegexTest, LookAhead) {
+  const std::vector<Case> cases = {
+      {"(?!foo)[a-z]+", {"fo", "bar", "fobar"}, {"foo", "foobar", ""}},
+      {"(?!foo$)[a-z]*", {"fo", "foobar", ""}, {"foo"}},
+      {R"(^(?=.*\d)(?=.*[a-z])[^ ]{4,}$)", {"abc1", "1bcd"}, {"abcd", "1234", "a 12", "a1"}},
+      {"a(?=bc)[a-z]{2,3}", {"abc", "abcd"}, {"abd", "acb", "ab"}},
+      {"a(?!$)b?|(?=x)xy|z", {"ab", "xy", "z"}, {"a", "x", "y"}},
+      {"(?=)a(?!)|b(?=^|c)c", {"bc"}, {"a", "b"}},
+      {"(?!)", {}, {}},
+  };
+  for (const Case& item : cases) {
+    const auto grammar = CompileRegex(item.pattern);
+    if (item.accepted.empty() && !grammar.ok()) continue;
+    ASSERT_TRUE(grammar.ok()) << item.pattern << ": " << grammar.status().message();
+    for (const auto& text : item.accepted) EXPECT_TRUE(Accepts(*grammar, text)) << item.pattern << " on " << text;
+    for (const auto& text : item.rejected) EXPECT_FALSE(Accepts(*grammar, text)) << item.pattern << " on " << text;
+  }
+}
+
 TEST(RegexTest, RefusalsNameThePlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"a(?=b)", "character 4: look-around is not supported"},
-      {"a(?<!b)", "character 4: look-around is not supported"},
+      {"a(?=b)", "no text matches the pattern"},
+      {"a(b|(?=b))", "character 5: look-ahead inside of a group is not supported"},
+      {"a(?!b)*", "character 7: a quantifier behind look-ahead"},
+      {"a(?<!b)", "character 4: look-behind is not supported"},
       {R"((a)\1)", "character 5: back references are not regular"},
       {R"(a\b)", "character 3: word borders are not supported"},
       {"(?>a)", "character 3: atomic groups are not regular"},

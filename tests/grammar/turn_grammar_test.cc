@@ -345,14 +345,14 @@ TEST(TurnGrammar, ArgumentsBindSpellingAndType) {
 
 TEST(TurnGrammar, WhatDoesNotCompile) {
   TurnGrammarSpec spec;
-  spec.tools = {{"a", R"x({"type": "object", "properties": {"x": {"type": "string", "pattern": "(?=a)b"}, "y": {}},
+  spec.tools = {{"a", R"x({"type": "object", "properties": {"x": {"type": "string", "pattern": "(?<=a)b"}, "y": {}},
                           "required": ["x"], "additionalProperties": false})x",
                  true, ""}};
   const auto refused = CompileTurn(spec);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
   EXPECT_EQ(refused.status().message(),
-            "tools[0].function.parameters: #/properties/x/pattern: character 3: look-around is not supported");
+            "tools[0].function.parameters: #/properties/x/pattern: character 3: look-behind is not supported");
   spec.tools[0].path = "tools[0].input_schema";
   EXPECT_TRUE(std::string(CompileTurn(spec).status().message()).starts_with("tools[0].input_schema: #/"));
   // Not strict: the declared names, with any values.
