@@ -51,7 +51,7 @@ run() {
           echo "$name: no compute-sanitizer here"
           continue
         fi
-        step "$name" 150 "$sanitizer" --tool "$name" --error-exitcode 9 "$bin/cuda_ops_test" --gtest_brief=1 \
+        step "$name" 300 "$sanitizer" --tool "$name" --error-exitcode 9 "$bin/cuda_ops_test" --gtest_brief=1 \
           --gtest_filter="${SANITIZER_FILTER:-CudaSkinny*:*IndexTest*:*AttentionTest*:*CacheRowsTest*}"
         ;;
     esac
