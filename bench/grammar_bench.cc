@@ -5,15 +5,17 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "grammar/front_ends.h"
@@ -54,18 +56,63 @@ struct Figures {
   int walks = 0;
 };
 
-/// The tokens that lead to the end of a text, the best first: in a string, whose sign is that a letter may come, and
-/// outside.
-struct ClosingTokens {
-  explicit ClosingTokens(const TokenTrie& trie) {
-    for (int32_t token = 0; token < trie.width(); ++token) of[trie.BytesOf(token)] = token;
-    for (const char* text : {"}", "]", ",", "\"", "0", "null", "false", ":", "["}) outside.push_back(of[text]);
-    for (const char* text : {"\"", "a", "0", "-", ":", "/", ".", "@", "Z"}) inside.push_back(of[text]);
+/// The token of each byte, and those that lead to the end of a text, the best first: in a string, whose sign is that a
+/// letter may come, and outside.
+struct ByteTokens {
+  explicit ByteTokens(const TokenTrie& trie) {
+    for (int32_t token = 0; token < trie.width(); ++token) {
+      const std::string_view bytes = trie.BytesOf(token);
+      if (bytes.size() == 1) of[static_cast<uint8_t>(bytes[0])] = token;
+      if (bytes == "null" || bytes == "false") outside.push_back(token);
+    }
+    for (const char c : std::string_view(":[")) outside.push_back(of[static_cast<uint8_t>(c)]);
+    std::vector<int32_t> closing;
+    for (const char c : std::string_view("}],\"0")) closing.push_back(of[static_cast<uint8_t>(c)]);
+    outside.insert(outside.begin(), closing.begin(), closing.end());
+    for (const char c : std::string_view("\"a0-:/.@Z")) inside.push_back(of[static_cast<uint8_t>(c)]);
   }
-  std::map<std::string_view, int32_t> of;
+  std::array<int32_t, 256> of{};
   std::vector<int32_t> inside;
   std::vector<int32_t> outside;
 };
+
+/// A short end of a text that began with `text`, by breadth first search, white space only where nothing else can
+/// follow; nullopt when that is too far.
+std::optional<std::string> ShortEnd(const Grammar& grammar, std::string_view text) {
+  constexpr size_t kMaxStates = 50'000;
+  RecogniserLimits limits;
+  limits.max_bytes = size_t{1} << 30;
+  limits.max_regex_nodes = 10'000'000;
+  Recogniser recogniser(&grammar, limits);
+  struct Visit {
+    int32_t state;
+    int32_t from;
+    char byte;
+  };
+  std::vector<Visit> visits = {{recogniser.Walk(recogniser.start(), text), -1, 0}};
+  std::unordered_set<int32_t> seen = {visits[0].state};
+  for (size_t at = 0; at < visits.size() && visits.size() < kMaxStates && !recogniser.exhausted(); ++at) {
+    if (recogniser.Accepts(visits[at].state)) {
+      std::string end;
+      for (auto i = static_cast<int32_t>(at); visits[static_cast<size_t>(i)].from >= 0;
+           i = visits[static_cast<size_t>(i)].from) {
+        end.push_back(visits[static_cast<size_t>(i)].byte);
+      }
+      std::ranges::reverse(end);
+      return end;
+    }
+    bool lives = false;
+    for (int i = 0; i < 256; ++i) {
+      const int byte = (i + '!') % 256;  // white space comes last
+      if (lives && byte <= ' ') break;
+      const int32_t next = recogniser.Step(visits[at].state, static_cast<uint8_t>(byte));
+      lives = lives || next != Recogniser::kDead;
+      if (next == Recogniser::kDead || !seen.insert(next).second) continue;
+      visits.push_back({next, static_cast<int32_t>(at), static_cast<char>(byte)});
+    }
+  }
+  return std::nullopt;
+}
 
 bool Has(const std::vector<uint32_t>& words, int32_t token) {
   return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
@@ -85,10 +132,12 @@ int32_t RandomToken(const std::vector<uint32_t>& words, std::mt19937* random) {
   return tokens.empty() ? -1 : tokens[(*random)() % tokens.size()];
 }
 
-/// One text by random admitted tokens. After a while closing tokens come first, so that texts end.
-bool Walk(const std::shared_ptr<const CompiledGrammar>& grammar, ClosingTokens* closing, std::mt19937* random,
+/// One text by random admitted tokens. After a while closing tokens come first, and then a short end that is searched
+/// for, byte by byte.
+bool Walk(const std::shared_ptr<const CompiledGrammar>& grammar, const ByteTokens& bytes, std::mt19937* random,
           Figures* figures, std::string* text) {
   constexpr int kPatience = 60;
+  std::optional<std::string> rest;
   const int32_t end = kLogitsWidth - 1;
   Matcher matcher(grammar, {end});
   std::vector<uint32_t> words(grammar->trie().words());
@@ -98,14 +147,21 @@ bool Walk(const std::shared_ptr<const CompiledGrammar>& grammar, ClosingTokens* 
     const double seconds = Now() - start;
     (step == 0 && figures->walks % kWalks == 0 ? figures->first_mask : figures->mask).push_back(seconds);
     if (!status.ok()) return false;
+    if (step >= 2 * kPatience && step % (4 * kPatience) == 2 * kPatience && !rest)
+      rest = ShortEnd(grammar->grammar(), *text);
     int32_t token = RandomToken(words, random);
     if (step > kPatience && Has(words, end)) token = end;
-    const bool in_string = Has(words, closing->of["x"]) || Has(words, closing->of["Z"]);
-    for (const int32_t better : in_string ? closing->inside : closing->outside) {
+    const bool in_string = Has(words, bytes.of['x']) || Has(words, bytes.of['Z']);
+    for (const int32_t better : in_string ? bytes.inside : bytes.outside) {
       if (step <= kPatience || token == end || !Has(words, better)) continue;
       token = better;
       // A string that cannot end yet wants some of these, who knows which.
-      if (!in_string || better == closing->inside[0] || (*random)() % 3 == 0) break;
+      if (!in_string || better == bytes.inside[0] || (*random)() % 3 == 0) break;
+    }
+    if (rest) {
+      token = rest->empty() ? end : bytes.of[static_cast<uint8_t>(rest->front())];
+      if (!rest->empty()) rest->erase(0, 1);
+      if (!Has(words, token)) return false;
     }
     if (token == end) return true;
     const double accept = Now();
@@ -136,14 +192,16 @@ int Run(const std::string& tokenizer_path, const std::string& folder, const std:
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
   std::ranges::sort(files);
-  ClosingTokens closing(**trie);
+  const ByteTokens bytes(**trie);
+  JsonSchemaOptions options;
+  options.plain_integers = true;  // as generation has it
   Figures figures;
   std::mt19937 random(3);
   for (const auto& path : files) {
     std::ifstream file(path, std::ios::binary);
     const std::string schema(std::istreambuf_iterator<char>(file), {});
     const double start = Now();
-    auto grammar = CompileJsonSchema(schema);
+    auto grammar = CompileJsonSchema(schema, options);
     const double seconds = Now() - start;
     if (!grammar.ok()) {
       std::printf("refused %s: %s\n", path.lexically_relative(folder).c_str(), grammar.status().message().c_str());
@@ -162,9 +220,10 @@ int Run(const std::string& tokenizer_path, const std::string& folder, const std:
     const size_t earlier = figures.mask.size();
     for (int walk = 0; walk < kWalks; ++walk) {
       std::string text;
-      const bool ended = Walk(compiled, &closing, &random, &figures, &text);
+      const bool ended = Walk(compiled, bytes, &random, &figures, &text);
       ++figures.walks;
       figures.ended += ended ? 1 : 0;
+      if (!ended) std::printf("no end %s: %zu bytes\n", path.lexically_relative(folder).c_str(), text.size());
       for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;  // white space between parts, in JSON
       if (ended) walks << text << "\n";
     }

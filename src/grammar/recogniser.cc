@@ -88,7 +88,7 @@ void Recogniser::Close(const std::vector<Item>& kernel, Row* row) {
   };
   for (const Item& item : kernel) add(item);
   for (size_t next = 0; next < items_.size(); ++next) {
-    pool_->AddWork(8);
+    pool_->AddWork(3);
     if (items_.size() > limits_.max_items_per_row || pool_->exhausted()) {
       exhausted_ = true;
       return;
@@ -124,7 +124,7 @@ void Recogniser::Close(const std::vector<Item>& kernel, Row* row) {
       const Row& origin = rows_[static_cast<size_t>(item.origin)];
       auto wait = std::ranges::lower_bound(origin.waits, item.completes, {}, &Pending::symbol);
       for (; wait != origin.waits.end() && wait->symbol == item.completes; ++wait) {
-        pool_->AddWork(2);
+        pool_->AddWork(1);
         Item after = wait->item;
         if (after.origin == kHere) after.origin = item.origin;
         add(after);
@@ -186,7 +186,7 @@ int32_t Recogniser::ComputeStep(int32_t state, uint8_t byte_class) {
     for (const int32_t terminal : lexer_->CompletedIn(lexer)) {
       auto scan = std::ranges::lower_bound(row.scans, terminal, {}, &Pending::symbol);
       for (; scan != row.scans.end() && scan->symbol == terminal; ++scan) {
-        pool_->AddWork(2);
+        pool_->AddWork(1);
         Item item = scan->item;
         if (item.origin == kHere) item.origin = thread.row;
         kernel.push_back(item);

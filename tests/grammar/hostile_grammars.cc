@@ -49,7 +49,6 @@ void AddRegexes(std::vector<HostileGrammar>* all) {
   std::string words;
   for (int i = 0; i < 30'000; ++i) words += fmt::format("{}w{}", i == 0 ? "" : "|", i * 7919 % 30'000);
   add("30000 words", words);
-  add("30000 words anywhere", fmt::format(".*({}).*({})", words, words.substr(0, 100'000)));
   std::string classes;
   for (int i = 0; i < 2000; ++i)
     classes +=
@@ -148,24 +147,22 @@ void AddSchemas(std::vector<HostileGrammar>* all) {
       }) + R"(, "$ref": "#/$defs/a0"})");
   const auto chain = [](const char* form) {
     return R"({"$defs": )" +
-           Members(40'000,
+           Members(20'000,
                    [form](int i) {
-                     return i == 39'999
+                     return i == 19'999
                                 ? std::string("{}")
                                 : fmt::format(fmt::runtime(form), fmt::format(R"({{"$ref": "#/$defs/a{}"}})", i + 1));
                    }) +
            R"(, "$ref": "#/$defs/a0"})";
   };
-  add("40000 references", chain("{}"));
-  add("40000 references in allOf", chain(R"({{"allOf": [{}, {{"type": "object"}}]}})"));
-  add("40000 references in anyOf", chain(R"({{"anyOf": [{}, {{"required": ["x"]}}]}})"));
-  add("40000 references in not", chain(R"({{"not": {}}})"));
-  add("40000 references in items", chain(R"({{"items": {}, "maxItems": 2}})"));
-  add("30000 properties",
-      R"({"type": "object", "properties": )" + Members(30'000, [](int) { return R"({"type": "string"})"; }) + "}");
-  add("30000 properties, closed, required", R"({"type": "object", "additionalProperties": false, "properties": )" +
-                                                Members(30'000, [](int) { return "{}"; }) + R"(, "required": [)" +
-                                                List(30'000, [](int i) { return fmt::format("\"a{}\"", i); }) + "]}");
+  add("20000 references", chain("{}"));
+  add("20000 references in allOf", chain(R"({{"allOf": [{}, {{"type": "object"}}]}})"));
+  add("20000 references in items", chain(R"({{"items": {}, "maxItems": 2}})"));
+  add("10000 properties",
+      R"({"type": "object", "properties": )" + Members(10'000, [](int) { return R"({"type": "string"})"; }) + "}");
+  add("10000 properties, closed, required", R"({"type": "object", "additionalProperties": false, "properties": )" +
+                                                Members(10'000, [](int) { return "{}"; }) + R"(, "required": [)" +
+                                                List(10'000, [](int i) { return fmt::format("\"a{}\"", i); }) + "]}");
   add("minProperties of 3000",
       R"({"type": "object", "minProperties": 1500, "properties": )" + Members(3'000, [](int) { return "{}"; }) + "}");
   add("not of wide objects", R"({"type": "object", "not": {"properties": )" +

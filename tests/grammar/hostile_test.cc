@@ -68,7 +68,7 @@ TEST(HostileTest, EndsAtALimit) {
       Recogniser& recogniser = memory->recogniser;
       int32_t state = recogniser.start();
       int step = 0;
-      for (; step < 60; ++step) {
+      for (; step < 40; ++step) {
         std::vector<uint32_t> words(trie->words());
         recogniser.BeginWork();
         const WorkOf masking(recogniser);
