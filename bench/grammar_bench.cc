@@ -158,6 +158,13 @@ bool Walk(const std::shared_ptr<const CompiledGrammar>& grammar, const ByteToken
       // A string that cannot end yet wants some of these, who knows which.
       if (!in_string || better == bytes.inside[0] || (*random)() % 3 == 0) break;
     }
+    // Where closing tokens lead in a circle, any byte may lead out of it.
+    for (int i = 0; step > 2 * kPatience && step % 4 == 0 && token != end && i < 64; ++i) {
+      const int32_t other = bytes.of[(*random)() % 128];
+      if (!Has(words, other)) continue;
+      token = other;
+      break;
+    }
     if (rest) {
       token = rest->empty() ? end : bytes.of[static_cast<uint8_t>(rest->front())];
       if (!rest->empty()) rest->erase(0, 1);

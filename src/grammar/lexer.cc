@@ -37,7 +37,7 @@ int32_t Lexer::Step(int32_t state, uint8_t byte_class) {
   if (known != kUnknown) return known;
   const uint8_t byte = pool_->Classes().representative[byte_class];
   State after;
-  pool_->AddWork(4 + 2 * states_[static_cast<size_t>(state)].live.size());
+  pool_->AddWork(1 + states_[static_cast<size_t>(state)].live.size());
   for (const Live& live : states_[static_cast<size_t>(state)].live) {
     const RegexId rest = pool_->Derivative(live.rest, byte);
     if (rest == RegexPool::kNothing) continue;
