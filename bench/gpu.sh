@@ -52,7 +52,7 @@ run() {
           continue
         fi
         step "$name" 300 "$sanitizer" --tool "$name" --error-exitcode 9 "$bin/cuda_ops_test" --gtest_brief=1 \
-          --gtest_filter="${SANITIZER_FILTER:-CudaSkinny*:*IndexTest*:*AttentionTest*:*CacheRowsTest*}"
+          --gtest_filter="${SANITIZER_FILTER:-CudaSmall*:CudaWide*:CudaQuantise*}"
         ;;
     esac
   done

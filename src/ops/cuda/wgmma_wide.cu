@@ -88,7 +88,9 @@ __device__ __forceinline__ void MultiplySteps(uint32_t base, uint32_t full, uint
     }
     WgmmaCommit();
     WgmmaWait<0>();  // the other warp group keeps the tensor cores busy meanwhile
-    if (threadIdx.x % kGroup == 0) BarrierArrive(empty + s * 8);
+    // Every warp for itself: one that lags (a group without tiles has nothing that holds its warps together) would
+    // otherwise miss a phase of `full` and wait for ever.
+    if (threadIdx.x % 32 == 0) BarrierArrive(empty + s * 8);
   }
 }
 
@@ -104,7 +106,7 @@ __device__ __forceinline__ void WideBlock(const CUtensorMap& map, const WideTile
   if (thread == 0) {
     for (int s = 0; s < kStages; ++s) {
       BarrierInit(full + s * 8, kGroup);  // the decoding threads; one of them also announces the bytes of TMA
-      BarrierInit(empty + s * 8, 2);      // the multiplying warp groups
+      BarrierInit(empty + s * 8, 8);      // the multiplying warps
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }

@@ -20,7 +20,8 @@ namespace deepinfer::cuda {
 /// Whether this GPU and these products can take a weight (kF8Block32 or kF4Row32).
 bool WideFits(const WeightMatrix& weight, int groups);
 
-/// out = x W^T for `rows` rows; x as SkinnyLinear. Returns false when the launch could not be made.
+/// out = x W^T for `rows` rows; x as SkinnyLinear; rows of out are 8-byte aligned. Returns false when the launch could
+/// not be made.
 bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                 FloatView out);
 
@@ -31,11 +32,11 @@ struct WideExperts {
   const int32_t* active = nullptr;         // [active_count]
   const int32_t* offsets = nullptr;        // [E + 1]
   int active_count = 0;
-  int most_rows = 0;
+  int most_rows = 0;  ///< of one expert, or an upper bound
   int64_t outputs = 0, columns = 0;
 };
 
-/// x holds the rows sorted by expert, `rows` in all, in ColumnOrder::kFp4.
+/// x holds the rows sorted by expert, `rows` in all, in ColumnOrder::kFp4; rows of out are 8-byte aligned.
 bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WideExperts& experts,
                         FloatView out);
 
