@@ -77,7 +77,7 @@ TEST(GrammarCompiler, ForgetsTheLeastRecentlyUsed) {
 TEST(GrammarCompiler, TheFirstMaskBelongsToCompilation) {
   const auto tokenizer = NanoTokenizer();
   GrammarCompilerOptions options;
-  options.matcher.recogniser.max_regex_nodes = 20;
+  options.matcher.recogniser.max_work = 1;
   GrammarCompiler compiler(*tokenizer, 8192, {}, options);
   const auto result = compiler.Get({StructuredOutput::Kind::kRegex, "[a-z]{0,90}(one|two|three)[a-z]{0,90}"});
   EXPECT_EQ(result.status().code(), StatusCode::kResourceExhausted);
