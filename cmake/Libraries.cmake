@@ -25,6 +25,8 @@ deepinfer_static(lib_sqlite sqlite3)
 target_link_libraries(lib_sqlite INTERFACE m dl Threads::Threads)
 deepinfer_static(lib_openssl ssl crypto)
 target_link_libraries(lib_openssl INTERFACE dl Threads::Threads)
+deepinfer_static(lib_uring uring)
+deepinfer_static(lib_hiredis hiredis)
 # Asio and Beast are headers; server/asio_runtime.cc compiles once what need not be in them.
 find_package(Boost 1.81 REQUIRED)
 add_library(lib_asio INTERFACE)

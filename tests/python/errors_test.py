@@ -160,8 +160,12 @@ class Interrupt(unittest.TestCase):
         stop = threading.Event()
 
         def press() -> None:
-            while not stop.is_set() and tiny().statistics()["generated_tokens"] == before["generated_tokens"]:
-                pass
+            # In the midst: all of them are in, and some of them have answered.
+            while not stop.is_set():
+                now = tiny().statistics()
+                everybody = now["running"] + now["waiting"] == 200
+                if everybody and now["generated_tokens"] > before["generated_tokens"]:
+                    break
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=press)
