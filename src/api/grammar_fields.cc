@@ -109,8 +109,8 @@ Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& opti
     DEEPINFER_RETURN_IF_ERROR(holder.Bool("strict", true).status());
     const JsonValue* schema = holder.Find("schema");
     if (schema == nullptr) {
-      const bool wrapped = !inner.has_value() && format.path() == "response_format";
-      return FieldError(holder.PathOf(wrapped ? "json_schema" : "schema"), "this field is required");
+      const bool lacks_wrapper = !inner.has_value() && format.path() == "response_format";
+      return FieldError(holder.PathOf(lacks_wrapper ? "json_schema" : "schema"), "this field is required");
     }
     return AskSchema(*schema, holder.PathOf("schema"), settings);
   }

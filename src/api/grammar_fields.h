@@ -15,7 +15,7 @@
 namespace deepinfer {
 
 /// A `{"type": ...}` object: text, json_object, json_schema, regex, ebnf or grammar. With ignore_schemas the forms
-/// behind json_object ask for nothing. `format` is kJsonObject where the prompt says so too.
+/// behind json_object ask for nothing. `prompt_format` becomes kJsonObject where the prompt says so too.
 Status ReadResponseFormat(const ObjectReader& format, const RequestOptions& options, RequestSettings* settings,
                           ResponseFormat* prompt_format);
 

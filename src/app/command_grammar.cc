@@ -56,13 +56,10 @@ class GrammarCheckCommand : public Command {
 
  private:
   Result<Grammar> Compile(const StructuredOutput& source) const {
-    if (source.kind == StructuredOutput::Kind::kJsonSchema) {
-      JsonSchemaOptions options;
-      options.max_whitespace = max_whitespace_;
-      if (key_order_ == "any") options.key_order = JsonSchemaOptions::KeyOrder::kAny;
-      return CompileJsonSchema(source.source, options);
-    }
-    return source.kind == StructuredOutput::Kind::kEbnf ? CompileEbnf(source.source) : CompileRegex(source.source);
+    JsonSchemaOptions options;
+    options.max_whitespace = max_whitespace_;
+    if (key_order_ == "any") options.key_order = JsonSchemaOptions::KeyOrder::kAny;
+    return CompileStructuredOutput(source, options);
   }
 
   static Result<std::string> Try(const Grammar& grammar, std::string_view sample) {

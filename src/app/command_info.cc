@@ -99,8 +99,13 @@ class InfoCommand : public Command {
     };
     plan_row("mapped: the checkpoint, resident as touched", plan.mapped_bytes);
     if (plan.engram_table_bytes > 0) plan_row("  of it Engram tables, read by rows", plan.engram_table_bytes);
-    for (const PlannedMemory& allocation : plan.allocations) plan_row(allocation.text, allocation.bytes);
+    for (const PlannedMemory& allocation : plan.allocations) {
+      if (allocation.at_start) plan_row(allocation.text, allocation.bytes);
+    }
     plan_row("allocated in all", plan.allocated_bytes);
+    for (const PlannedMemory& allocation : plan.allocations) {
+      if (!allocation.at_start) plan_row(allocation.text, allocation.bytes);
+    }
     return text;
   }
 
@@ -118,7 +123,10 @@ class InfoCommand : public Command {
       parts[ModelPartName(part)] = count_json(summary.part(part));
     }
     Json allocations = Json::object();
-    for (const PlannedMemory& allocation : plan.allocations) allocations[allocation.key] = allocation.bytes;
+    Json on_demand = Json::object();
+    for (const PlannedMemory& allocation : plan.allocations) {
+      (allocation.at_start ? allocations : on_demand)[allocation.key] = allocation.bytes;
+    }
     const Checkpoint& checkpoint = *engine.files().checkpoint;
     const Json object = {{"model", checkpoint.directory().string()},
                          {"config", Json::parse(WriteModelConfig(checkpoint.config()))},
@@ -131,6 +139,7 @@ class InfoCommand : public Command {
                            {"engram_table_bytes", plan.engram_table_bytes},
                            {"kv_bytes_per_token", plan.kv_bytes_per_token},
                            {"allocations", allocations},
+                           {"on_demand", on_demand},
                            {"allocated_bytes", plan.allocated_bytes}}}};
     return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }

@@ -120,8 +120,14 @@ class ServeCommand : public Command {
   static std::string PlanText(const EngineCore& engine) {
     const MemoryPlan plan = PlanOf(engine);
     std::string text;
-    for (const PlannedMemory& line : plan.allocations) text += fmt::format("{:>16} bytes  {}\n", line.bytes, line.text);
+    const auto add = [&](bool at_start) {
+      for (const PlannedMemory& line : plan.allocations) {
+        if (line.at_start == at_start) text += fmt::format("{:>16} bytes  {}\n", line.bytes, line.text);
+      }
+    };
+    add(true);
     text += fmt::format("{:>16} bytes  all of these\n", plan.allocated_bytes);
+    add(false);
     text += fmt::format("{:>16} bytes  of the checkpoint, mapped; the system may drop pages\n", plan.mapped_bytes);
     return text;
   }

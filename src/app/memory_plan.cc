@@ -12,7 +12,9 @@ MemoryPlan PlanOf(const EngineCore& engine) {
   for (const SafetensorsFile& file : checkpoint.files()) plan.mapped_bytes += static_cast<int64_t>(file.file_bytes());
   plan.engram_table_bytes = SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
   plan.allocations = engine.memory_plan();
-  for (const PlannedMemory& allocation : plan.allocations) plan.allocated_bytes += allocation.bytes;
+  for (const PlannedMemory& allocation : plan.allocations) {
+    if (allocation.at_start) plan.allocated_bytes += allocation.bytes;
+  }
   const auto layout = SequenceLayout::FromConfig(checkpoint.config());
   plan.kv_bytes_per_token = static_cast<double>(layout->BlockBytes()) / kKvBlockTokens;
   return plan;

@@ -17,7 +17,7 @@ struct MemoryPlan {
   /// The share of mapped_bytes that is read by single rows and never as a whole.
   int64_t engram_table_bytes = 0;
   std::vector<PlannedMemory> allocations;
-  int64_t allocated_bytes = 0;  ///< their sum
+  int64_t allocated_bytes = 0;  ///< the sum of those that are reserved at the start
   double kv_bytes_per_token = 0;
 };
 

@@ -109,7 +109,7 @@ void RowRules::LetEnd(const DecodeSlot& slot, std::span<const uint32_t> mask, To
     return bits;
   };
   for (size_t word = 0; word < mask.size(); ++word) {
-    if (mask[word] != 0 && (mask[word] & ~ends_of_word(word)) != 0) return;
+    if (mask[word] != 0 && (mask[word] & ~ends_of_word(word)) != 0) return;  // most words are 0
   }
   // Make() has put the end ids first.
   rule->barred = rule->barred.subspan(ends.size());

@@ -44,8 +44,19 @@ void SlotConstraint::TakeBack() {
   free_ = free_before_steps_;
 }
 
+Status SlotConstraint::StopDrafting() {
+  follows_drafts_ = false;
+  TakeBack();
+  return matcher_.Restart();
+}
+
 Status SlotConstraint::Accept(int32_t id) {
-  const Result<bool> admitted = Step(id);
+  Result<bool> admitted = Step(id);
+  if (!admitted.ok()) {
+    // What drafts have used up must not fail a token: once more, from nothing.
+    DEEPINFER_RETURN_IF_ERROR(matcher_.Restart());
+    admitted = Step(id);
+  }
   steps_in_matcher_ = 0;
   DEEPINFER_RETURN_IF_ERROR(admitted.status());
   if (!*admitted) return Status::InvalidArgument("token " + std::to_string(id) + " does not continue the grammar");
@@ -53,37 +64,37 @@ Status SlotConstraint::Accept(int32_t id) {
 }
 
 Result<int32_t> SlotConstraint::Admitted(std::span<const int32_t> drafts) {
+  if (!follows_drafts_) return 0;
   free_before_steps_ = free_;
   int32_t count = 0;
-  Status status;
   for (const int32_t id : drafts) {
     const Result<bool> admitted = Step(id);
-    status = admitted.status();
-    if (!status.ok() || !*admitted) break;
+    if (!admitted.ok()) {
+      DEEPINFER_RETURN_IF_ERROR(StopDrafting());
+      return 0;
+    }
+    if (!*admitted) break;
     ++count;
   }
   TakeBack();
-  DEEPINFER_RETURN_IF_ERROR(status);
   return count;
 }
 
 Status SlotConstraint::Continuation(std::span<const int32_t> drafts, const Tokenizer& tokenizer, int64_t most,
                                     std::vector<int32_t>* ids) {
+  if (!follows_drafts_) return Status::Ok();
   free_before_steps_ = free_;
-  Status status;
   for (const int32_t id : drafts) {
     const Result<bool> admitted = Step(id);
-    status = admitted.status();
-    if (!status.ok() || !*admitted) break;
+    if (!admitted.ok() || !*admitted) return StopDrafting();
   }
   std::vector<int32_t> forced;
-  if (status.ok() && !free_) {
+  if (!free_) {
     Result<std::vector<int32_t>> tokens = matcher_.ForcedTokens(tokenizer, kMostForcedBytes);
-    status = tokens.status();
-    if (tokens.ok()) forced = std::move(*tokens);
+    if (!tokens.ok()) return StopDrafting();
+    forced = std::move(*tokens);
   }
   TakeBack();
-  DEEPINFER_RETURN_IF_ERROR(status);
   const auto count = std::min<std::ptrdiff_t>(std::ssize(forced), most);
   ids->insert(ids->end(), forced.begin(), forced.begin() + count);
   return Status::Ok();
@@ -100,13 +111,27 @@ void SlotConstraint::FillMasks(std::span<const int32_t> drafts) {
       std::fill(words.begin(), words.end(), ~0U);
       Clear(words, constraint_->barred_before);
     } else {
-      status_ = matcher_.FillMask(words);
+      Status filled = matcher_.FillMask(words);
+      if (!filled.ok()) {
+        if (row > 0) {
+          status_ = StopDrafting();
+          return;
+        }
+        // As in Accept().
+        filled = matcher_.Restart();
+        if (filled.ok()) filled = matcher_.FillMask(words);
+        status_ = filled;
+        if (!filled.ok()) return;
+      }
     }
     masked_drafts_ = static_cast<int32_t>(row);
-    if (row == drafts.size() || !status_.ok()) break;
+    if (row == drafts.size()) break;
     const Result<bool> admitted = Step(drafts[row]);
-    status_ = admitted.status();
-    if (admitted.ok() && !*admitted) status_ = Status::Internal("a draft that the grammar does not admit is verified");
+    if (!admitted.ok()) {
+      status_ = StopDrafting();
+      return;
+    }
+    if (!*admitted) status_ = Status::Internal("a draft that the grammar does not admit is verified");
   }
   TakeBack();
 }

@@ -40,6 +40,9 @@ class SlotConstraint {
   /// Takes a token that was chosen, or one of the prompt's. kInvalidArgument: the grammar does not admit it.
   Status Accept(int32_t id);
 
+  // Questions about drafts never end a request: where one passes a limit of the grammar, this answer is drafted no
+  // more.
+
   /// How many of `drafts` may follow one another from here.
   Result<int32_t> Admitted(std::span<const int32_t> drafts);
 
@@ -49,7 +52,7 @@ class SlotConstraint {
                       std::vector<int32_t>* ids);
 
   /// Makes the masks of the rows behind here and behind each of `drafts`, all admitted. Where that takes long it stops
-  /// after the first one: others wait for the step. Failure: status().
+  /// after the first one: others wait for the step. Failure at the first one: status().
   void FillMasks(std::span<const int32_t> drafts);
   /// Drafts that have a mask behind them.
   int32_t masked_drafts() const { return masked_drafts_; }
@@ -61,10 +64,13 @@ class SlotConstraint {
   /// Takes one token that may be taken back; false: not admitted.
   Result<bool> Step(int32_t id);
   void TakeBack();
+  /// A draft led past a limit: what was accepted is matched anew, and no draft is followed any more.
+  Status StopDrafting();
 
   std::shared_ptr<const OutputConstraint> constraint_;
   bool free_;
   bool free_before_steps_ = false;
+  bool follows_drafts_ = true;
   size_t steps_in_matcher_ = 0;
   Matcher matcher_;
   size_t words_ = 0;

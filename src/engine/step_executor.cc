@@ -13,7 +13,7 @@ Status NothingToChoose(const DecodeSlot& slot) {
     return Status::Internal("logits: expected finite numbers and a token that is not barred");
   }
   return Status::InvalidArgument(
-      "structured output: bad_words, logit_bias or allowed tokens bar everything that the grammar leaves");
+      "structured output: bad_words and logit_bias bar everything that the grammar leaves (or logits are not finite)");
 }
 
 }  // namespace
@@ -98,6 +98,10 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
   }
   if (!status.ok()) {
     for (StepRow& row : rows_) Fail(row, status, result);
+  }
+  for (StepRow& row : rows_) {
+    // The next request with this grammar finds what was learnt.
+    if (row.slot->finished) row.slot->constraint.reset();
   }
 
   const RowCounts after = model_.row_counts();

@@ -20,7 +20,7 @@ namespace deepinfer {
 
 struct MatcherLimits {
   RecogniserLimits recogniser;
-  size_t max_mask_bytes = size_t{16} << 20;  ///< of remembered masks
+  size_t max_mask_bytes = size_t{8} << 20;  ///< of remembered masks
 };
 
 class CompiledGrammar {

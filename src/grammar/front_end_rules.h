@@ -16,6 +16,10 @@ Result<int32_t> AddRegex(std::string_view pattern, GrammarBuilder* builder);
 Result<int32_t> AddEbnf(std::string_view text, GrammarBuilder* builder);
 Result<int32_t> AddJsonSchema(std::string_view schema, const JsonSchemaOptions& options, GrammarBuilder* builder);
 
+/// By the kind of `wanted`, which is not kNone.
+Result<int32_t> AddStructuredOutput(const StructuredOutput& wanted, const JsonSchemaOptions& options,
+                                    GrammarBuilder* builder);
+
 /// What the arguments of a call look like: for each one `open`, its name in quotes, and `string_open` with the text of
 /// a string or `value_open` with JSON, then `close`; `empty` where there is none.
 struct ArgumentForm {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "deepinfer/status.h"
+#include "deepinfer/structured_output.h"
 #include "grammar/grammar.h"
 
 namespace deepinfer {
@@ -51,6 +52,10 @@ struct JsonSchemaOptions {
   std::string item_separator = ",";
   std::string key_separator = ":";
 };
+
+/// By the kind of `wanted`, which is not kNone.
+Result<Grammar> CompileStructuredOutput(const StructuredOutput& wanted, const JsonSchemaOptions& options = {},
+                                        const GrammarLimits& limits = {});
 
 /// The JSON texts that `schema` (draft 2020-12 or 7, and what of draft 4 differs only in spelling) admits.
 Result<Grammar> CompileJsonSchema(std::string_view schema, const JsonSchemaOptions& options = {},

@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kEntryBytes = 256;
 /// Decoding goes first on a machine with few cores.
 constexpr int kNice = 10;
+/// Of one compilation: the limits of the front ends count nodes and states; tests/grammar/hostile_test.cc as a whole
+/// process, with the released vocabulary, peaks at 161 MiB.
+constexpr int64_t kCompileBytes = int64_t{128} << 20;
 
 JsonSchemaOptions FormOfGeneration() {
   JsonSchemaOptions options;
@@ -39,19 +42,7 @@ GrammarCompiler::~GrammarCompiler() {
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Get(const StructuredOutput& wanted) {
   const std::string key = std::string(1, static_cast<char>('0' + static_cast<int>(wanted.kind))) + wanted.source;
-  return Get(key, [wanted]() -> Result<Grammar> {
-    switch (wanted.kind) {
-      case StructuredOutput::Kind::kRegex:
-        return CompileRegex(wanted.source);
-      case StructuredOutput::Kind::kJsonSchema:
-        return CompileJsonSchema(wanted.source, FormOfGeneration());
-      case StructuredOutput::Kind::kEbnf:
-        return CompileEbnf(wanted.source);
-      case StructuredOutput::Kind::kNone:
-        break;
-    }
-    return Status::InvalidArgument("structured_output: no kind of grammar is given");
-  });
+  return Get(key, [wanted] { return CompileStructuredOutput(wanted, FormOfGeneration()); });
 }
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Get(const std::string& key, Compile compile) {
@@ -85,6 +76,13 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Get(const std::s
 size_t GrammarCompiler::cached_bytes() const {
   const std::lock_guard lock(mutex_);
   return TotalBytes();
+}
+
+int64_t GrammarCompiler::most_bytes(int64_t sequences, int64_t masks) const {
+  const auto matcher = static_cast<int64_t>(options_.matcher.recogniser.max_bytes + options_.matcher.max_mask_bytes);
+  const int64_t mask_bytes = (width_ + 31) / 32 * static_cast<int64_t>(sizeof(uint32_t));
+  return static_cast<int64_t>(options_.max_cached_bytes) + options_.threads * kCompileBytes +
+         sequences * (matcher + masks * mask_bytes);
 }
 
 size_t GrammarCompiler::Entry::bytes() const {

@@ -30,8 +30,8 @@
 namespace deepinfer {
 
 struct GrammarCompilerOptions {
-  int threads = 2;                              ///< so that one slow text does not hold up all others
-  size_t max_cached_bytes = size_t{128} << 20;  ///< of grammars, their texts and their automata
+  int threads = 2;                             ///< so that one slow text does not hold up all others
+  size_t max_cached_bytes = size_t{64} << 20;  ///< of grammars, their texts and their automata
   double most_seconds = 60;  ///< that a caller waits, for texts before its own too; then kResourceExhausted
   MatcherLimits matcher;
 };
@@ -57,6 +57,10 @@ class GrammarCompiler {
 
   /// Bytes that are kept.
   size_t cached_bytes() const;
+
+  /// What grammars take at most, for the memory plan: those kept, those being compiled, and matchers of so many
+  /// sequences with so many masks each.
+  int64_t most_bytes(int64_t sequences, int64_t masks) const;
 
  private:
   struct Entry {

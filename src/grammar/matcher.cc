@@ -20,10 +20,19 @@ Status Matcher::Recover(bool* retry) {
   if (!recogniser.exhausted()) return Status::Ok();
   // To begin again would not make it less work.
   if (recogniser.over_work()) return Status::ResourceExhausted("the grammar needs too much work for one token");
+  DEEPINFER_RETURN_IF_ERROR(Replay(true));
+  *retry = true;
+  return Status::Ok();
+}
+
+Status Matcher::Restart() { return Replay(false); }
+
+Status Matcher::Replay(bool limit_work) {
+  Recogniser& recogniser = memory_->recogniser;
   memory_->masks.Clear();
   recogniser.Clear();
   states_.assign(1, recogniser.start());
-  recogniser.BeginWork();
+  if (limit_work) recogniser.BeginWork();
   for (size_t i = 0; i < tokens_.size() - (ended_ ? 1 : 0); ++i) {
     states_.push_back(recogniser.Walk(states_.back(), grammar_->trie().BytesOf(tokens_[i])));
     if (states_.back() == Recogniser::kDead || recogniser.exhausted()) break;
@@ -32,7 +41,6 @@ Status Matcher::Recover(bool* retry) {
     return Status::ResourceExhausted("the grammar needs more memory at this place than one request may use");
   }
   recogniser.BeginWork();
-  *retry = true;
   return Status::Ok();
 }
 

@@ -33,6 +33,8 @@ class Matcher {
   Result<bool> Accept(int32_t token);
   /// Fills `words` (TokenTrie::words()) with a bit for every token that may come next.
   Status FillMask(std::span<uint32_t> words);
+  /// After an error: begins anew with the accepted tokens, however much work that is. Errors: only memory.
+  Status Restart();
   /// Takes back the last `count` accepted tokens, end tokens included; count <= accepted().
   void Rollback(size_t count);
 
@@ -54,6 +56,8 @@ class Matcher {
   Result<bool> Admits(std::string_view bytes);
 
  private:
+  /// Empties the memory and matches the accepted tokens again.
+  Status Replay(bool limit_work);
   /// After work on the recogniser: clears and replays an exhausted one. `retry` says that the work must be repeated.
   Status Recover(bool* retry);
 

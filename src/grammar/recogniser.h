@@ -24,7 +24,7 @@
 namespace deepinfer {
 
 struct RecogniserLimits {
-  size_t max_bytes = size_t{64} << 20;  ///< of all states, rows and derivatives
+  size_t max_bytes = size_t{24} << 20;  ///< of all states, rows and derivatives
   size_t max_items_per_row = 200'000;   ///< work to make one row
   size_t max_regex_nodes = 500'000;     ///< derivatives beyond the grammar's own expressions
   uint64_t max_work = 1'200'000;        ///< of one question, in units of RegexPool::work

@@ -152,14 +152,7 @@ class TurnCompiler {
   /// The text of an answer without calls.
   Result<int32_t> AddContent(GrammarBuilder* builder) const {
     if (spec_.content == TurnGrammarSpec::Content::kGrammar) {
-      switch (spec_.content_kind) {
-        case TurnGrammarSpec::Kind::kRegex:
-          return AddRegex(spec_.content_source, builder);
-        case TurnGrammarSpec::Kind::kJsonSchema:
-          return AddJsonSchema(spec_.content_source, content_options_, builder);
-        case TurnGrammarSpec::Kind::kEbnf:
-          return AddEbnf(spec_.content_source, builder);
-      }
+      return AddStructuredOutput(spec_.format, content_options_, builder);
     }
     const int32_t rule = builder->AddRule();
     if (spec_.content == TurnGrammarSpec::Content::kFree) {
@@ -195,12 +188,11 @@ class TurnCompiler {
     }
     const Symbol call = Symbol::Rule(AddCall(arguments, builder));
     const Symbol close = Text(markup_.close_calls, builder);
-    const int most = spec_.parallel_calls ? spec_.max_calls : 1;
-    for (int count = 0; count < std::max(most, 1); ++count) {
+    for (int count = 0; count < std::max(spec_.max_calls, 1); ++count) {
       const int32_t called = builder->AddState();
       builder->AddEdge(opened, call, called);
       builder->AddEdge(called, close, end);
-      if (most == 0) builder->AddEdge(called, call, called);
+      if (spec_.max_calls == 0) builder->AddEdge(called, call, called);
       opened = called;
     }
     return root;

@@ -36,15 +36,12 @@ struct TurnGrammarSpec {
   enum class Content {
     kNone,    ///< no text: there must be a call
     kFree,    ///< any text without control tokens, also before the calls
-    kGrammar  ///< the text follows `content_source`; calls come instead of it
+    kGrammar  ///< the text follows `format`; calls come instead of it
   };
-  enum class Kind { kRegex, kJsonSchema, kEbnf };
 
   Content content = Content::kFree;
-  Kind content_kind = Kind::kJsonSchema;
-  std::string content_source;
+  StructuredOutput format;
   std::vector<TurnTool> tools;  ///< that may be called; empty: no calls
-  bool parallel_calls = true;   ///< else the block has exactly one call
   int max_calls = 0;            ///< 0: no limit
   /// Of the content, which always has plain_integers; of arguments, `format`, `draft` and the order of keys hold.
   JsonSchemaOptions json;

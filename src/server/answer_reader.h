@@ -48,11 +48,10 @@ class AnswerReader {
 
   int64_t completion_tokens() const { return completion_tokens_; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
-  /// What follows is still reasoning and no call was made.
-  bool in_reasoning() const { return parser_.has_value() && parser_->in_reasoning(); }
-  int calls() const { return parser_.has_value() ? parser_->calls() : 0; }
 
  private:
+  /// What follows is still reasoning and no call was made.
+  bool in_reasoning() const { return parser_.has_value() && parser_->in_reasoning(); }
   void FeedText(const std::string& text, AnswerPiece* piece);
 
   const ServedModel& model_;

@@ -18,12 +18,6 @@ std::string PathOfParameters(Protocol protocol, size_t tool) {
   return ItemPath("tools", tool).append(".").append(field);
 }
 
-TurnGrammarSpec::Kind KindOf(StructuredOutput::Kind kind) {
-  return kind == StructuredOutput::Kind::kRegex  ? TurnGrammarSpec::Kind::kRegex
-         : kind == StructuredOutput::Kind::kEbnf ? TurnGrammarSpec::Kind::kEbnf
-                                                 : TurnGrammarSpec::Kind::kJsonSchema;
-}
-
 // No tools: no grammar is needed for calls.
 TurnGrammarSpec SpecOf(const ConversationRequest& request, const Prompt& prompt, Protocol protocol) {
   const Conversation& conversation = request.conversation;
@@ -33,8 +27,7 @@ TurnGrammarSpec SpecOf(const ConversationRequest& request, const Prompt& prompt,
     spec.content = TurnGrammarSpec::Content::kNone;
   } else if (settings.structured_output.wanted()) {
     spec.content = TurnGrammarSpec::Content::kGrammar;
-    spec.content_kind = KindOf(settings.structured_output.kind);
-    spec.content_source = settings.structured_output.source;
+    spec.format = settings.structured_output;
   }
   bool any_strict = false;
   for (size_t i = 0; prompt.parse_tool_calls && i < conversation.tools.size(); ++i) {
@@ -55,13 +48,13 @@ TurnGrammarSpec SpecOf(const ConversationRequest& request, const Prompt& prompt,
 
 std::string KeyOf(const TurnGrammarSpec& spec) {
   std::string key = "turn";
-  for (const int number : {static_cast<int>(spec.content), static_cast<int>(spec.content_kind), spec.max_calls}) {
+  for (const int number : {static_cast<int>(spec.content), static_cast<int>(spec.format.kind), spec.max_calls}) {
     key.append(" ").append(std::to_string(number));
   }
   const auto add = [&](std::string_view text) {
     key.append(" ").append(std::to_string(text.size())).append(":").append(text);
   };
-  add(spec.content_source);
+  add(spec.format.source);
   for (const TurnTool& tool : spec.tools) {
     add(tool.name);
     add(tool.parameters);

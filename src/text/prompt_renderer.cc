@@ -98,12 +98,11 @@ class Renderer {
       builder_.Special(conversation_.thinking ? special_token::kThink : special_token::kEndThink);
       prompt_.start = conversation_.thinking ? OutputStart::kThinkLead : OutputStart::kContentLead;
     }
-    if (conversation_.tool_choice == ToolChoice::kRequired) {
-      prompt_.call_after_reasoning = prompt_.start == OutputStart::kThinkLead || prompt_.start == OutputStart::kThink;
-      if (!prompt_.call_after_reasoning) {
-        builder_.Template(kCallsOpening);
-        prompt_.start = OutputStart::kCalls;
-      }
+    // Reasoning comes first; the call behind it is the grammar's matter.
+    const bool reasons = prompt_.start == OutputStart::kThinkLead || prompt_.start == OutputStart::kThink;
+    if (conversation_.tool_choice == ToolChoice::kRequired && !reasons) {
+      builder_.Template(kCallsOpening);
+      prompt_.start = OutputStart::kCalls;
     }
     prompt_.parse_tool_calls = shows_tools_;
     return std::move(prompt_);

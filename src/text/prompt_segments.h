@@ -61,8 +61,6 @@ struct Prompt {
   std::vector<ImageSource> images;
   OutputStart start = OutputStart::kContentLead;
   bool parse_tool_calls = false;  ///< tools were shown, so call markup in the output is a call
-  /// The answer must be a call and reasoning comes first: ForcedCallSegments follow the model's </think>.
-  bool call_after_reasoning = false;
 
   /// The string form, for logs and tests. It is ambiguous where a user spells out a special token: the ids are not.
   std::string Text() const;

@@ -111,7 +111,6 @@ TEST(ChatRequest, RequiredCallWhileThinking) {
     ASSERT_TRUE(prompt.ok()) << prompt.status().message();
     EXPECT_TRUE(prompt->Text().ends_with("<｜Assistant｜><think>"));
     EXPECT_EQ(prompt->start, OutputStart::kThinkLead);
-    EXPECT_TRUE(prompt->call_after_reasoning);
   }
 }
 

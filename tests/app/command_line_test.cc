@@ -170,6 +170,7 @@ TEST(CommandLine, InfoPlansEveryByte) {
     sum += bytes.get<int64_t>();
   }
   EXPECT_EQ(plan["allocated_bytes"], sum);
+  EXPECT_GT(plan["on_demand"]["grammars"], 0);
   EXPECT_EQ(plan["max_num_seqs"], 16);
   EXPECT_GT(plan["mapped_bytes"], 0);
   EXPECT_GT(plan["engram_table_bytes"], 0);

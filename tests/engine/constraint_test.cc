@@ -39,9 +39,7 @@ GenerationRequest Request(EngineCore& engine, const StructuredOutput& form, doub
 
 // Whether the text belongs to the form, by its bytes alone.
 bool Belongs(const StructuredOutput& form, const std::string& text) {
-  Result<Grammar> grammar = form.kind == Kind::kRegex        ? CompileRegex(form.source)
-                            : form.kind == Kind::kJsonSchema ? CompileJsonSchema(form.source)
-                                                             : CompileEbnf(form.source);
+  Result<Grammar> grammar = CompileStructuredOutput(form);
   EXPECT_TRUE(grammar.ok()) << grammar.status().message();
   Recogniser recogniser(&*grammar, {});
   const int32_t state = recogniser.Walk(recogniser.start(), text);
@@ -186,10 +184,7 @@ TEST(Constraint, HostileGrammarsDisturbNobody) {
   // All of them go through the server's test.
   for (size_t i = 0; i < all.size(); i += 4) {
     const testing::HostileGrammar& hostile = all[i];
-    const Kind kind = hostile.kind == testing::HostileGrammar::Kind::kRegex    ? Kind::kRegex
-                      : hostile.kind == testing::HostileGrammar::Kind::kSchema ? Kind::kJsonSchema
-                                                                               : Kind::kEbnf;
-    GenerationRequest request = Request(*engine, {kind, hostile.source}, 1, 1);
+    GenerationRequest request = Request(*engine, hostile.form, 1, 1);
     request.sampling.max_tokens = 30;
     const Result<Generation> answer = engine->Generate(request);
     if (!answer.ok()) continue;  // refused
@@ -267,6 +262,56 @@ TEST(SlotConstraint, MasksOfDraftsAreThoseOfTheTokensAccepted) {
       taken.push_back(drafts.front());
     }
   }
+}
+
+// Limits are guards of work and memory: one that only drafts run into is not the answer's.
+TEST(SlotConstraint, DraftsNeverEndARequest) {
+  const auto engine = MakeEngine("nano", Options(0));
+  const Tokenizer& tokenizer = *engine->files().tokenizer;
+  Random random(RunSeed("drafts near limits"));
+  const auto trie = *TokenTrie::Build(tokenizer, tokenizer.vocab_size());
+  int stopped = 0;
+  for (const uint64_t work : {3'000, 10'000, 30'000, 100'000}) {
+    for (const StructuredOutput& form : SomeForms()) {
+      MatcherLimits limits;
+      limits.recogniser.max_work = work;
+      const auto compile = [&] {
+        Result<Grammar> grammar = CompileStructuredOutput(form);
+        auto constraint = std::make_shared<OutputConstraint>();
+        // Of its own, so that neither learns from the other.
+        constraint->grammar = CompiledGrammar::Make(std::move(*grammar), trie, limits);
+        constraint->end_ids = {1};
+        return constraint;
+      };
+      SlotConstraint plain(compile(), 5);
+      SlotConstraint drafted(compile(), 5);
+      for (int step = 0; step < 30; ++step) {
+        plain.FillMasks({});
+        if (!plain.status().ok()) break;
+        const auto mask = plain.mask(0);
+        std::vector<int32_t> allowed;
+        for (size_t id = 0; id < 32 * mask.size(); ++id) {
+          if ((mask[id / 32] >> (id % 32) & 1) != 0) allowed.push_back(static_cast<int32_t>(id));
+        }
+        ASSERT_FALSE(allowed.empty());
+        std::vector<int32_t> drafts = {random.Of(allowed)};
+        while (drafts.size() < 5) drafts.push_back(static_cast<int32_t>(random.Between(2, 8000)));
+        const Result<int32_t> admitted = drafted.Admitted(drafts);
+        ASSERT_TRUE(admitted.ok()) << admitted.status().message();
+        drafts.resize(static_cast<size_t>(*admitted));
+        stopped += *admitted == 0 ? 1 : 0;
+        std::vector<int32_t> forced;
+        ASSERT_TRUE(drafted.Continuation(drafts, tokenizer, 5 - *admitted, &forced).ok());
+        drafted.FillMasks(drafts);
+        ASSERT_TRUE(drafted.status().ok()) << drafted.status().message();
+        ASSERT_TRUE(std::ranges::equal(drafted.mask(0), mask));
+        const int32_t next = random.Of(allowed);
+        if (next == 1 || !plain.Accept(next).ok()) break;
+        ASSERT_TRUE(drafted.Accept(next).ok());
+      }
+    }
+  }
+  EXPECT_GT(stopped, 0) << "no limit was reached, so nothing was tested";
 }
 
 }  // namespace

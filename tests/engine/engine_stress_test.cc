@@ -30,7 +30,9 @@ int64_t AnonymousBytes() {
 
 int64_t PlannedBytes(const EngineCore& engine) {
   int64_t bytes = 0;
-  for (const PlannedMemory& line : engine.memory_plan()) bytes += line.bytes;
+  for (const PlannedMemory& line : engine.memory_plan()) {
+    if (line.at_start) bytes += line.bytes;
+  }
   return bytes;
 }
 

@@ -5,7 +5,7 @@
 namespace deepinfer::testing {
 namespace {
 
-using Kind = HostileGrammar::Kind;
+using Kind = StructuredOutput::Kind;
 
 std::string Repeated(std::string_view text, int count) {
   std::string all;
@@ -32,7 +32,7 @@ std::string Members(int count, const Item& item) {
 
 void AddRegexes(std::vector<HostileGrammar>* all) {
   const auto add = [all](const char* name, std::string source) {
-    all->push_back({name, Kind::kRegex, std::move(source)});
+    all->push_back({name, {Kind::kRegex, std::move(source)}});
   };
   add("stars of stars", "((((((a*)*)*b?)*)*)*)*c");
   add("(a|aa)*b", "(a|aa)*b");
@@ -59,7 +59,7 @@ void AddRegexes(std::vector<HostileGrammar>* all) {
 
 void AddEbnfs(std::vector<HostileGrammar>* all) {
   const auto add = [all](const char* name, std::string source) {
-    all->push_back({name, Kind::kEbnf, std::move(source)});
+    all->push_back({name, {Kind::kEbnf, std::move(source)}});
   };
   add("ambiguous", "root ::= root root | root root root | \"a\" | \"\"");
   add("ambiguous in many ways",
@@ -93,7 +93,7 @@ void AddEbnfs(std::vector<HostileGrammar>* all) {
 
 void AddSchemas(std::vector<HostileGrammar>* all) {
   const auto add = [all](const char* name, std::string source) {
-    all->push_back({name, Kind::kSchema, std::move(source)});
+    all->push_back({name, {Kind::kJsonSchema, std::move(source)}});
   };
   add("nested 5000", Repeated(R"({"items": )", 5000) + "true" + Repeated("}", 5000));
   add("10 MB", R"({"enum": [)" + List(1'000'000, [](int i) { return fmt::format("\"{}\"", i); }) + "]}");
@@ -218,18 +218,6 @@ std::vector<HostileGrammar> HostileGrammars() {
   AddEbnfs(&all);
   AddSchemas(&all);
   return all;
-}
-
-Result<Grammar> Compile(const HostileGrammar& grammar) {
-  switch (grammar.kind) {
-    case Kind::kRegex:
-      return CompileRegex(grammar.source);
-    case Kind::kEbnf:
-      return CompileEbnf(grammar.source);
-    case Kind::kSchema:
-      break;
-  }
-  return CompileJsonSchema(grammar.source);
 }
 
 }  // namespace deepinfer::testing

@@ -5,20 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "deepinfer/status.h"
-#include "grammar/front_ends.h"
+#include "deepinfer/structured_output.h"
 
 namespace deepinfer::testing {
 
 struct HostileGrammar {
   std::string name;
-  enum class Kind { kRegex, kEbnf, kSchema } kind;
-  std::string source;
+  StructuredOutput form;
 };
 
 std::vector<HostileGrammar> HostileGrammars();
-
-Result<Grammar> Compile(const HostileGrammar& grammar);
 
 }  // namespace deepinfer::testing
 

@@ -49,7 +49,7 @@ TEST(HostileTest, EndsAtALimit) {
   std::mt19937 random(5);
   for (const HostileGrammar& hostile : HostileGrammars()) {
     const double start = Now();
-    auto source = Compile(hostile);
+    auto source = CompileStructuredOutput(hostile.form);
     const double compile = Now() - start;
     Worst mask;
     Worst accept;

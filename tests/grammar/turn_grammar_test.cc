@@ -228,21 +228,17 @@ TEST(TurnGrammar, FreeTextPerhapsCalls) {
 
 TEST(TurnGrammar, AFormatOrCalls) {
   TurnGrammarSpec spec = WithTools(Content::kGrammar);
-  const struct {
-    TurnGrammarSpec::Kind kind;
-    std::string source;
-  } formats[] = {{TurnGrammarSpec::Kind::kJsonSchema,
-                  R"({"type": "object", "properties": {"a": {"type": "integer", "maximum": 9999}}, "required": ["a"],
+  const StructuredOutput formats[] = {
+      {StructuredOutput::Kind::kJsonSchema,
+       R"({"type": "object", "properties": {"a": {"type": "integer", "maximum": 9999}}, "required": ["a"],
                       "additionalProperties": false})"},
-                 {TurnGrammarSpec::Kind::kRegex, "(yes|no)[.!]?"},
-                 {TurnGrammarSpec::Kind::kEbnf, "root ::= \"(\" root? \")\" | list\nlist ::= \"x\" | \"y\" list"}};
-  for (const auto& format : formats) {
-    spec.content_kind = format.kind;
-    spec.content_source = format.source;
+      {StructuredOutput::Kind::kRegex, "(yes|no)[.!]?"},
+      {StructuredOutput::Kind::kEbnf, "root ::= \"(\" root? \")\" | list\nlist ::= \"x\" | \"y\" list"}};
+  for (const StructuredOutput& format : formats) {
+    spec.format = format;
     TurnGrammarSpec alone;
     alone.content = Content::kGrammar;
-    alone.content_kind = format.kind;
-    alone.content_source = format.source;
+    alone.format = format;
     const auto content = CompileTurn(alone);
     ASSERT_TRUE(content.ok()) << content.status().message();
     int texts = 0;
@@ -293,7 +289,7 @@ TEST(TurnGrammar, NumberOfCalls) {
   EXPECT_TRUE(Takes(spec, block(1)));
   EXPECT_TRUE(Takes(spec, block(2)));
   EXPECT_FALSE(Takes(spec, block(3)));
-  spec.parallel_calls = false;
+  spec.max_calls = 1;
   EXPECT_TRUE(Takes(spec, block(1)));
   EXPECT_FALSE(Takes(spec, block(2)));
   spec.content = Content::kFree;
@@ -377,7 +373,7 @@ TEST(TurnGrammar, WhatDoesNotCompile) {
   spec.content = Content::kNone;
   EXPECT_FALSE(CompileTurn(spec).ok());
   spec.content = Content::kGrammar;
-  spec.content_source = R"({"type": "integer", "minimum": 3, "maximum": 2})";
+  spec.format = {StructuredOutput::Kind::kJsonSchema, R"({"type": "integer", "minimum": 3, "maximum": 2})"};
   EXPECT_EQ(CompileTurn(spec).status().message(), "no text satisfies the format of the answer");
 }
 

@@ -138,12 +138,10 @@ TEST(StructuredOutput, WhatCannotBeEnforcedIsRefusedByItsField) {
 TEST(StructuredOutput, HostileGrammarsAreRefusedOrServed) {
   TestServer server(Says("x"));
   for (const HostileGrammar& hostile : HostileGrammars()) {
-    const bool schema = hostile.kind == HostileGrammar::Kind::kSchema;
-    const char* name = schema                                         ? "guided_json"
-                       : hostile.kind == HostileGrammar::Kind::kRegex ? "guided_regex"
-                                                                      : "guided_grammar";
+    const char* const names[] = {"", "guided_regex", "guided_json", "guided_grammar"};
+    const char* const name = names[static_cast<int>(hostile.form.kind)];
     const ClientResponse response =
-        Post(server.port(), "/v1/chat/completions", Chat({{name, hostile.source}, {"max_tokens", 5}}));
+        Post(server.port(), "/v1/chat/completions", Chat({{name, hostile.form.source}, {"max_tokens", 5}}));
     EXPECT_TRUE(response.status == 200 || response.status == 400 || response.status == 413)
         << hostile.name << ": " << response.status << " " << response.body.substr(0, 300);
     if (response.status == 400) {

@@ -307,23 +307,19 @@ TEST(PromptRenderer, RequiredCallAfterReasoning) {
   ASSERT_TRUE(prompt.ok());
   EXPECT_EQ(prompt->Text(), free);
   EXPECT_EQ(prompt->start, OutputStart::kThinkLead);
-  EXPECT_TRUE(prompt->call_after_reasoning);
 
   Message prefix = MakeAssistant("");
   prefix.prefix = true;
   prefix.reasoning = "hm";
   conversation.messages.push_back(prefix);
-  EXPECT_TRUE(RenderPrompt(conversation)->call_after_reasoning);
   EXPECT_EQ(RenderPrompt(conversation)->start, OutputStart::kThink);
   conversation.messages.back().content = {{"So", std::nullopt}};  // the reasoning has ended in the prompt
   prompt = RenderPrompt(conversation);
-  EXPECT_FALSE(prompt->call_after_reasoning);
   EXPECT_EQ(prompt->start, OutputStart::kCalls);
   EXPECT_TRUE(prompt->Text().ends_with("<think>hm</think>So" + ForcedCallSegments().Text()));
   conversation.messages.pop_back();
   conversation.thinking = false;
   prompt = RenderPrompt(conversation);
-  EXPECT_FALSE(prompt->call_after_reasoning);
   EXPECT_TRUE(prompt->Text().ends_with("</think>" + ForcedCallSegments().Text()));
 }
 

@@ -1,10 +1,10 @@
 // The page against the real program with the model that comes with it: what a new user does first.
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { after, before, test } from "node:test";
+import { startServer, stopServer } from "../clients/server.mjs";
 import { launch, newUser, press, screenshot, send, textsOf, waitForText } from "./browser.mjs";
 
-const START_DEADLINE_MS = 120_000;
 const program = process.env.DEEPINFER_PROGRAM ?? "";
 const serves = program !== "" && spawnSync(program, ["serve", "--help"]).status === 0;
 
@@ -14,31 +14,13 @@ let origin;
 
 before(async () => {
   if (!serves) return;
-  server = spawn(program, ["serve", "--port", "0", "--access-log", "off", "--response-store", "memory"], {
-    stdio: ["ignore", "ignore", "pipe"],
-  });
-  origin = await new Promise((resolve, reject) => {
-    let said = "";
-    const fail = (why) => reject(new Error(`the server did not start: ${why}\n${said}`));
-    const deadline = setTimeout(() => fail("it took too long"), START_DEADLINE_MS);
-    server.on("exit", (status) => fail(`exit status ${status}`));
-    server.stderr.on("data", (text) => {
-      said += text;
-      const address = /served at (http:\/\/[^\s/]+)/.exec(said);
-      if (address === null) return;
-      clearTimeout(deadline);
-      resolve(address[1]);
-    });
-  });
+  ({ server, url: origin } = await startServer([]));
   browser = await launch();
 });
 
 after(async () => {
   await browser?.close();
-  if (server === undefined || server.exitCode !== null) return;
-  const gone = new Promise((resolve) => server.on("exit", resolve));
-  server.kill("SIGTERM");
-  await gone;
+  if (server !== undefined) assert.equal(await stopServer(server), "");
 });
 
 const skip = serves ? false : "DEEPINFER_PROGRAM has no serve command";
