@@ -38,6 +38,18 @@ struct EngineOptions {
   int64_t snapshot_memory_bytes = 0;     ///< ring snapshots of the prefix cache; 0: chosen, see MemoryPlan
   double tpot_target_ms = 0;             ///< prefill yields when a step would take longer than this; 0: never
   bool prefix_cache = true;
+
+  // Tiers behind the KV pool (docs/kv-tiers.md); all are off by default.
+  int64_t kv_host_bytes = 0;         ///< of host memory; 0: none
+  std::string kv_host_file;          ///< engines that name the same file share the host tier; empty: private memory
+  std::string kv_disk;               ///< folder on a local disk; empty: none
+  int64_t kv_disk_bytes = 0;         ///< of all engines in that folder together; 0: 16 GiB
+  std::string kv_shared;             ///< folder that several machines mount, or redis://...; empty: none
+  int64_t kv_shared_bytes = 0;       ///< of the shared folder; 0: 64 GiB
+  int64_t kv_ttl_seconds = 259'200;  ///< life of a record: 3 days
+  std::string kv_key_file;           ///< 32 bytes, or 64 hexadecimal digits: records are encrypted; empty: they are not
+  int64_t kv_least_tokens = 256;     ///< shorter prefixes are neither kept nor fetched
+
   bool asynchronous = true;  ///< plan and launch a step before the last one's tokens are known
 
   ReplayMode replay = ReplayMode::kBounded;
@@ -64,6 +76,43 @@ struct PlannedMemory {
   std::string key;   ///< stable name for programs
   std::string text;  ///< for people
   int64_t bytes = 0;
+  bool at_start = true;  ///< reserved at the start; false: at most so much, and only while it is needed
+};
+
+/// A tier behind the KV pool. Counters since the start but for those that say "now".
+struct KvTierStatistics {
+  std::string name;  ///< "host", "disk", "shared" or "redis"
+  bool up = true;
+  std::string reason;        ///< why it is down
+  int64_t failures = 0;      ///< times it went down
+  int64_t records = 0;       ///< now, of this model
+  int64_t bytes = 0;         ///< now, everything that counts against the budget
+  int64_t budget_bytes = 0;  ///< 0: none
+  int64_t hits = 0;          ///< records read
+  int64_t misses = 0;        ///< records that were asked for and not there
+  int64_t corrupt = 0;       ///< records dropped because they did not prove themselves
+  int64_t foreign = 0;       ///< files or records left alone: another version or model
+  int64_t read_bytes = 0;
+  int64_t written = 0;  ///< records
+  int64_t written_bytes = 0;
+  int64_t evicted = 0;  ///< records dropped for space
+  int64_t expired = 0;  ///< records dropped by age
+  int64_t copied_forward = 0;
+  int64_t dropped = 0;       ///< records that were not kept: the queue was full, or the tier down
+  int64_t queued_bytes = 0;  ///< now, waiting to be written
+  double read_seconds = 0;
+  double write_seconds = 0;
+};
+
+/// Prefixes on their way from and to the tiers; counters since the start.
+struct KvTransferCounts {
+  int64_t fetches = 0;         ///< begun: something was found
+  int64_t fetched_tokens = 0;  ///< that arrived
+  int64_t refused = 0;         ///< computing was faster
+  int64_t late = 0;            ///< ended at the deadline
+  int64_t short_reads = 0;     ///< a record that was promised was not there, or did not prove itself
+  int64_t persisted_tokens = 0;
+  int64_t persisted_rings = 0;
 };
 
 struct EngineStatistics {
@@ -86,6 +135,8 @@ struct EngineStatistics {
   int64_t kv_blocks_cached = 0;  ///< held by the prefix cache alone
   int64_t snapshots = 0;
   int64_t snapshots_free = 0;
+  std::vector<KvTierStatistics> kv_tiers;  ///< nearest first
+  KvTransferCounts kv_transfers;
   double device_seconds = 0;  ///< spent computing steps
   double host_seconds = 0;    ///< spent planning steps and reading results
   DraftCounts drafts;
@@ -138,7 +189,7 @@ class Engine {
   virtual std::vector<PlannedMemory> memory_plan() const = 0;
   virtual EngineStatistics statistics() const = 0;
 
-  /// Forgets every cached prefix that no running request uses.
+  /// Forgets every cached prefix in the KV pool that no running request uses. What the tiers behind it keep, stays.
   virtual void ClearPrefixCache() = 0;
 
   /// Waits until nothing runs or waits.

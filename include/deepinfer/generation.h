@@ -67,6 +67,10 @@ struct GenerationRequest {
 
   /// Prefixes are shared only between requests of equal salt.
   std::string cache_salt;
+  /// Life of what is kept of it in the tiers behind the KV pool, seconds; nothing: EngineOptions::kv_ttl_seconds.
+  std::optional<int64_t> cache_ttl_seconds;
+  /// Nothing of it is kept outside the KV pool.
+  bool no_store = false;
   /// Lower ones are served first; among equals the earlier one.
   int priority = 0;
   /// Nothing: the engine's.
@@ -109,6 +113,14 @@ struct DraftCounts {
   int64_t accepted = 0;
 };
 
+/// Tokens of a prompt that were taken from one tier of the KV cache: "device", "host", "disk", "shared" or "redis".
+struct CachedTokens {
+  std::string tier;
+  int64_t tokens = 0;
+
+  friend bool operator==(const CachedTokens&, const CachedTokens&) = default;
+};
+
 struct Generation {
   std::vector<Choice> choices;  // [n]
   /// Of token i + 1 given those before it, when asked for; the first token has none.
@@ -116,8 +128,9 @@ struct Generation {
   ReplayMode replay = ReplayMode::kBounded;  ///< the mode that was used
   int64_t prompt_tokens = 0;
   // Of the first choice, when it first ran.
-  int64_t cached_tokens = 0;    ///< of the prompt: global rows taken from the prefix cache
-  int64_t replayed_tokens = 0;  ///< of those: rows computed again to rebuild windows
+  int64_t cached_tokens = 0;                        ///< of the prompt: global rows taken from the prefix cache
+  std::vector<CachedTokens> cached_tokens_by_tier;  ///< their sum is cached_tokens
+  int64_t replayed_tokens = 0;                      ///< of those: rows computed again to rebuild windows
   int64_t preemptions = 0;
   DraftCounts drafts;
   double queue_ms = 0;        ///< submission to the first step
@@ -139,6 +152,7 @@ struct GenerationDelta {
   std::vector<int32_t> ids;
   std::vector<PositionLogprobs> logprobs;
   int64_t cached_tokens = 0;  ///< as in Generation
+  std::vector<CachedTokens> cached_tokens_by_tier;
   bool finished = false;
   // As in Choice, once it has finished.
   FinishReason finish_reason = FinishReason::kStop;

@@ -4,11 +4,13 @@
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/rand.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace deepinfer {
 namespace {
@@ -187,6 +189,7 @@ KvRecordState KvRecordCodec::Decode(std::span<const uint8_t> record, KvRead* rea
   if (std::memcmp(body.data(), read->ids.data(), read->ids.size_bytes()) != 0) return KvRecordState::kMismatch;
   std::ranges::copy(body.subspan(read->ids.size_bytes()), read->payload.begin());
   read->found = true;
+  read->expires_at = header.expires_at;
   return KvRecordState::kGood;
 }
 

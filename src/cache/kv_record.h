@@ -61,6 +61,7 @@ struct KvRead {
   std::span<const int32_t> ids;
   std::span<uint8_t> payload;  ///< written only by a record that counts
   bool found = false;          ///< set by the tier
+  int64_t expires_at = 0;      ///< set with `found`
 };
 
 /// What the header of a record says, for scanners.

@@ -5,7 +5,7 @@
 // A Status other than Ok means that the tier as a whole does not work now (no space, I/O error, connection lost). Its
 // caller then leaves it alone and calls Probe from time to time.
 //
-// Thread-safety: all calls from any thread; Write, Maintain and Probe each by one thread at a time. Ownership: a tier
+// Thread-safety: all calls from any thread; Maintain and Probe by one thread at a time. Ownership: a tier
 // keeps no pointer behind a call.
 #ifndef DEEPINFER_CACHE_KV_TIER_H_
 #define DEEPINFER_CACHE_KV_TIER_H_

@@ -76,13 +76,16 @@ Result<Generation> Engine::Generate(GenerationRequest request) {
   return stream->Wait();
 }
 
-Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options) {
+Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options,
+                                                       const KvTierFactory& make_tiers) {
   DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), FindMemory().available));
   const int64_t free_bytes = FindMemory().available;
   std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan)));
-  DEEPINFER_RETURN_IF_ERROR(engine->Build());
+  DEEPINFER_RETURN_IF_ERROR(engine->Build(make_tiers));
   int64_t planned = 0;
-  for (const PlannedMemory& line : engine->memory_plan()) planned += line.bytes;
+  for (const PlannedMemory& line : engine->memory_plan()) {
+    if (line.at_start) planned += line.bytes;
+  }
   if (free_bytes > 0 && planned > free_bytes) {
     return Status::ResourceExhausted(
         fmt::format("the engine needs {} of memory, {} are free; lower max_num_seqs, max_num_batched_tokens, "
@@ -95,7 +98,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const E
 EngineCore::EngineCore(ModelFiles files, EnginePlan plan)
     : files_(std::move(files)), plan_(std::move(plan)), inbox_(std::make_shared<Inbox>()) {}
 
-Status EngineCore::Build() {
+Status EngineCore::Build(const KvTierFactory& make_tiers) {
   const ModelConfig& config = files_.checkpoint->config();
   std::vector<int32_t> control_tokens;
   if (const std::optional<int32_t> dsml = files_.tokenizer->IdOfAddedToken(special_token::kDsml))
@@ -105,6 +108,8 @@ Status EngineCore::Build() {
   ops_ = MakeCpuOps(plan_.options.threads);
   DEEPINFER_ASSIGN_OR_RETURN(model_, Model::Create(*files_.checkpoint, files_.token_map, *ops_, plan_.model));
   DEEPINFER_ASSIGN_OR_RETURN(kv_, KvManager::Create(plan_.kv));
+  fingerprint_ = Fingerprint(*files_.checkpoint);
+  DEEPINFER_RETURN_IF_ERROR(BuildTiers(make_tiers));
   if (!pieces_.Allocate(plan_.piece_bytes * plan_.options.max_num_seqs)) {
     return Status::ResourceExhausted(
         fmt::format("no memory for the window rings of {} sequences: {}; lower max_num_seqs",
@@ -115,7 +120,6 @@ Status EngineCore::Build() {
     if (plan_.options.profile_steps && plan_.options.variable_drafts) {
       DEEPINFER_ASSIGN_OR_RETURN(profile_, MeasureProfile(*model_, *ops_, plan_));
     }
-    fingerprint_ = Fingerprint(*files_.checkpoint);
     Result<Calibration> calibration = LoadCalibration(files_.checkpoint->directory(), block, fingerprint_);
     if (calibration.ok()) {
       calibration_ = *calibration;
@@ -142,13 +146,27 @@ Status EngineCore::Build() {
   scheduling.draft_length = plan_.options.draft_length;
   scheduling.draft_block = static_cast<int32_t>(block);
   scheduling.tpot_target_seconds = plan_.options.tpot_target_ms / 1e3;
-  scheduler_ = std::make_unique<Scheduler>(scheduling, *kv_);
+  scheduler_ = std::make_unique<Scheduler>(scheduling, *kv_, transfers_.get());
   scheduler_->on_drafts = [this](std::span<const float> confidence, const SlotResult& slot) {
     Learn(confidence, slot);
   };
   device_ = std::make_unique<DeviceThread>(*executor_);
   PublishStatistics();
   thread_ = std::thread([this] { Loop(); });
+  return Status::Ok();
+}
+
+Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
+  if (!plan_.options.prefix_cache) return Status::Ok();
+  kv_namespace_ = NamespaceOf(files_, fingerprint_, plan_);
+  DEEPINFER_ASSIGN_OR_RETURN(KvTiers tiers,
+                             make_tiers ? make_tiers(kv_namespace_) : MakeKvTiers(plan_.options, kv_namespace_));
+  if (tiers.nearest_first.empty()) return Status::Ok();
+  tiers.store.block_bytes = plan_.kv.block_bytes;
+  store_ = std::make_unique<TierStore>(std::move(tiers.nearest_first), tiers.store);
+  KvTransferOptions transfers = tiers.transfers;
+  transfers.least_tokens = plan_.options.kv_least_tokens;
+  transfers_ = std::make_unique<KvTransfers>(*kv_, *store_, transfers, [inbox = inbox_] { inbox->Wake(); });
   return Status::Ok();
 }
 
@@ -303,6 +321,13 @@ Result<std::unique_ptr<GenerationStream>> EngineCore::Submit(GenerationRequest r
     one->ids.reserve(static_cast<size_t>(std::min<int64_t>(most_tokens, std::ssize(request.prompt) + 256)));
     one->cache.settings = plan_.settings(mode);
     one->cache.name_space = std::string(ReplayModeName(mode)) + ":" + request.cache_salt;
+    if (store_ != nullptr) {
+      one->transfer.scope = ScopeOf(kv_namespace_, one->cache.settings, request.cache_salt);
+      one->transfer.ttl_seconds = request.cache_ttl_seconds.value_or(plan_.options.kv_ttl_seconds);
+      one->transfer.no_store = request.no_store;
+      if (i == 0) ExtendKeys(one->transfer.scope.root, one->ids, kKvBlockTokens, &one->transfer.keys);
+      if (i > 0) one->transfer.keys = requests.front()->transfer.keys;
+    }
     requests.push_back(std::move(one));
   }
   {
@@ -357,12 +382,22 @@ void EngineCore::Loop() {
     for (const std::function<void()>& task : tasks) task();
     tasks.clear();
     scheduler_->DropCancelled();
+    if (transfers_ != nullptr) transfers_->Poll(begin, scheduler_->reserve());
     const bool planned = scheduler_->Plan(device_->next_plan());
     if (planned) device_->Launch();
     host_seconds_ += NowSeconds() - begin;
-    if (device_->in_flight() >= depth || (!planned && device_->in_flight() > 0)) ReadOldest();
+    const bool reads = device_->in_flight() >= depth || (!planned && device_->in_flight() > 0);
+    if (reads) ReadOldest();
     PublishStatistics();
     scheduler_->TellEnded();
+    if (transfers_ != nullptr && !planned && !reads && !scheduler_->idle()) {
+      // Requests wait for the tiers, or for memory that those still read.
+      std::unique_lock lock(inbox_->mutex);
+      const double seconds = std::clamp(transfers_->NextDeadline() - NowSeconds(), 0.0, 1.0);
+      inbox_->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] {
+        return inbox_->stop || inbox_->wake || !inbox_->submitted.empty() || !inbox_->tasks.empty();
+      });
+    }
   }
 }
 
@@ -428,6 +463,7 @@ void EngineCore::PublishStatistics() {
   statistics.kv_blocks_cached = kv_->tree().evictable_blocks();
   statistics.snapshots = kv_->snapshots().block_count();
   statistics.snapshots_free = kv_->snapshots().free_count();
+  if (transfers_ != nullptr) statistics.kv_transfers = transfers_->counts();
   statistics.device_seconds = device_seconds_;
   statistics.host_seconds = host_seconds_;
   statistics.drafts = counts.drafts;
@@ -438,8 +474,13 @@ void EngineCore::PublishStatistics() {
 }
 
 EngineStatistics EngineCore::statistics() const {
-  const std::lock_guard lock(statistics_mutex_);
-  return statistics_;
+  EngineStatistics statistics;
+  {
+    const std::lock_guard lock(statistics_mutex_);
+    statistics = statistics_;
+  }
+  if (store_ != nullptr) statistics.kv_tiers = StatisticsOf(store_->report());
+  return statistics;
 }
 
 void EngineCore::RunOnEngineThread(std::function<void()> task) {
@@ -493,6 +534,10 @@ std::vector<PlannedMemory> EngineCore::memory_plan() const {
       {"prefix_tree", "prefix tree", kv_->tree().bytes()},
       {"tables", "page tables, token ids and sampling rules", executor_->bytes()},
       {"token_map", "Engram token map", std::ssize(files_.token_map) * static_cast<int64_t>(sizeof(int32_t))},
+      {"kv_tiers", "tiers behind the KV pool: host memory, indices and buffers",
+       store_ == nullptr ? 0 : store_->memory_bytes()},
+      {"grammars", fmt::format("grammars of {} answers and those kept for later, at most", chosen.max_num_seqs),
+       grammars_->most_bytes(chosen.max_num_seqs, 1 + chosen.draft_length), false},
   };
 }
 

@@ -18,6 +18,8 @@
 #include "engine/calibration.h"
 #include "engine/device_thread.h"
 #include "engine/engine_plan.h"
+#include "engine/kv_tiers.h"
+#include "engine/kv_transfers.h"
 #include "engine/model_files.h"
 #include "engine/scheduler.h"
 #include "grammar/grammar_compiler.h"
@@ -26,7 +28,9 @@ namespace deepinfer {
 
 class EngineCore final : public Engine {
  public:
-  static Result<std::unique_ptr<EngineCore>> Create(ModelFiles files, const EngineOptions& options);
+  /// `make_tiers`: what is behind the KV pool; empty: what the options say.
+  static Result<std::unique_ptr<EngineCore>> Create(ModelFiles files, const EngineOptions& options,
+                                                    const KvTierFactory& make_tiers = {});
   ~EngineCore() override;
 
   const EngineOptions& options() const override { return plan_.options; }
@@ -42,12 +46,15 @@ class EngineCore final : public Engine {
 
   const ModelFiles& files() const { return files_; }
   const StepProfile& profile() const { return profile_; }
+  /// Null without tiers.
+  TierStore* tiers() { return store_.get(); }
   /// Compiles grammars for GenerationRequest::grammar; any thread.
   GrammarCompiler& grammars() { return *grammars_; }
 
   /// From the blocks of drafts so far. Only while nothing runs (WaitIdle).
   Result<Calibration> FitCalibration() const;
   const std::string& fingerprint() const { return fingerprint_; }
+  const EnginePlan& plan() const { return plan_; }
 
  private:
   struct Inbox;
@@ -55,7 +62,8 @@ class EngineCore final : public Engine {
 
   EngineCore(ModelFiles files, EnginePlan plan);
 
-  Status Build();
+  Status Build(const KvTierFactory& make_tiers);
+  Status BuildTiers(const KvTierFactory& make_tiers);
   Status CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const;
   Status TokenizeBadWords(SamplingParams* sampling) const;
   /// Null when any text will do. Waits for the grammar to be compiled.
@@ -75,6 +83,10 @@ class EngineCore final : public Engine {
   AlignedBuffer<uint8_t> pieces_;
   StepProfile profile_;
   std::unique_ptr<KvManager> kv_;
+  KvNamespace kv_namespace_;
+  // Both null without tiers. The store is destroyed first: until then it may read the pool.
+  std::unique_ptr<KvTransfers> transfers_;
+  std::unique_ptr<TierStore> store_;
   std::unique_ptr<StepExecutor> executor_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<DeviceThread> device_;

@@ -11,12 +11,25 @@
 #include <string>
 #include <vector>
 
+#include "cache/kv_key.h"
 #include "engine/output_writer.h"
 #include "engine/sequence_cache.h"
 #include "engine/step_plan.h"
 #include "engine/stream_state.h"
 
 namespace deepinfer {
+
+/// What of a request concerns the tiers (engine/kv_transfers.h).
+struct RequestTransfer {
+  KvScope scope;
+  std::vector<KvKey> keys;  ///< of the full blocks of ids, as far as they were needed
+  int64_t ttl_seconds = 0;  ///< of records
+  bool no_store = false;    ///< nothing of it is kept outside the pool
+  bool waiting = false;     ///< for a fetch; not admitted before it ends
+  int64_t persisted = 0;    ///< blocks from the front that were looked at
+  bool input_persisted = false;
+  std::vector<int64_t> tokens_from;  ///< [tiers] fetched for it; empty: none
+};
 
 struct Request {
   // What was asked.
@@ -41,6 +54,7 @@ struct Request {
   int64_t preemptions = 0;
   DraftCounts drafts;
   SequenceCache cache;
+  RequestTransfer transfer;
 
   // While it runs.
   int32_t slot = -1;

@@ -22,7 +22,8 @@ void InsertInOrder(Requests* requests, std::shared_ptr<Request> request) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv) : options_(options), kv_(kv) {
+Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv, KvTransfers* transfers)
+    : options_(options), kv_(kv), transfers_(transfers) {
   const auto slots = static_cast<size_t>(options.max_num_seqs);
   for (int64_t slot = options.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
   by_slot_.resize(slots);
@@ -33,6 +34,7 @@ Scheduler::~Scheduler() = default;
 
 void Scheduler::Submit(std::shared_ptr<Request> request) {
   counts_.prompt_tokens += request->choice == 0 ? request->prompt_tokens : 0;
+  if (transfers_ != nullptr) transfers_->Begin(request, seconds_per_unit_ * options_.encoder_cost);
   InsertInOrder(&waiting_, std::move(request));
 }
 
@@ -167,7 +169,7 @@ void Scheduler::AdmitWaiting(StepPlan* plan, Budget* budget) {
     const std::shared_ptr<Request> request = waiting_[i];
     const bool waits_for_leader =
         request->leader != nullptr && !request->leader->finished && !request->leader->prefilled;
-    if (waits_for_leader || MustEnd(*request)) {
+    if (waits_for_leader || request->transfer.waiting || MustEnd(*request)) {
       ++i;
       continue;
     }
@@ -178,12 +180,22 @@ void Scheduler::AdmitWaiting(StepPlan* plan, Budget* budget) {
   }
 }
 
+std::vector<CachedTokens> Scheduler::CachedByTier(const Request& request, int64_t cached) const {
+  std::vector<CachedTokens> by_tier;
+  int64_t fetched = 0;
+  for (size_t i = 0; i < request.transfer.tokens_from.size(); ++i) {
+    const int64_t tokens = std::min(request.transfer.tokens_from[i], cached - fetched);
+    if (tokens > 0) by_tier.push_back({std::string(transfers_->tier_name(i)), tokens});
+    fetched += std::max<int64_t>(tokens, 0);
+  }
+  if (cached > fetched) by_tier.insert(by_tier.begin(), {"device", cached - fetched});
+  return by_tier;
+}
+
 bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
   const bool prompt_logprobs = request->sampling.prompt_logprobs >= 0 && request->choice == 0 &&
                                request->prompt_logprobs < request->prompt_tokens - 1;
-  // Every running request may need another block before long.
-  const auto reserve = static_cast<int64_t>(running_.size());
-  if (!kv_.Admit(request->ids, request->prompt_tokens, !prompt_logprobs, reserve, &request->cache)) return false;
+  if (!kv_.Admit(request->ids, request->prompt_tokens, !prompt_logprobs, reserve(), &request->cache)) return false;
   auto input = std::make_shared<RequestInput>();
   input->ids = request->ids;
   input->prompt_tokens = request->prompt_tokens;
@@ -223,6 +235,7 @@ bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
       if (request->choice != 0) return;
       generation->cached_tokens = cached;
       generation->replayed_tokens = replayed;
+      generation->cached_tokens_by_tier = CachedByTier(*request, cached);
       generation->queue_ms = 1e3 * (now - request->submitted_seconds);
     });
   }
@@ -338,6 +351,7 @@ void Scheduler::ApplySlot(const std::shared_ptr<Request>& shared, const SlotResu
     request.stream->Append(request.choice, news);
   }
   kv_.Publish(request.ids, request.length, &request.cache);
+  if (transfers_ != nullptr) transfers_->AfterStep(&request);
   if (stopped) {
     Finish(shared, FinishReason::kStopSequence, Status::Ok());
   } else if (slot.finished) {
@@ -380,7 +394,8 @@ void Scheduler::TellEnded() {
 }
 
 void Scheduler::LeaveSlot(Request& request) {
-  kv_.Release(request.ids, request.length, &request.cache);
+  const NodeId deepest = kv_.Release(request.ids, request.length, &request.cache);
+  if (transfers_ != nullptr) transfers_->AfterEnd(deepest, &request);
   by_slot_[static_cast<size_t>(request.slot)] = nullptr;
   free_slots_.push_back(request.slot);
   request.slot = -1;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/kv_transfers.h"
 #include "engine/request.h"
 #include "engine/step_plan.h"
 
@@ -45,7 +46,8 @@ struct SchedulerCounts {
 
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, KvManager& kv);
+  /// `transfers`: the tiers behind the pool, or nullptr.
+  Scheduler(const SchedulerOptions& options, KvManager& kv, KvTransfers* transfers = nullptr);
   ~Scheduler();
 
   void Submit(std::shared_ptr<Request> request);
@@ -66,6 +68,8 @@ class Scheduler {
   void TellEnded();
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
+  /// Blocks that running requests may need before long.
+  int64_t reserve() const { return std::ssize(running_); }
   SchedulerCounts counts() const;
 
   /// Called for every decode step of a sequence; `confidence` [b] of its drafts, empty when nothing is to be learned.
@@ -88,6 +92,7 @@ class Scheduler {
   void PlanPrefill(Request& request, StepPlan* plan, Budget* budget);
   void AdmitWaiting(StepPlan* plan, Budget* budget);
   bool Start(const std::shared_ptr<Request>& request, StepPlan* plan);
+  std::vector<CachedTokens> CachedByTier(const Request& request, int64_t cached) const;
   bool GrowOrPreempt(Request& request, int64_t tokens);
   void GrantBlocks(Request& request, StepPlan* plan);
   void Record(Request& request, int64_t rows, int64_t tokens);
@@ -101,6 +106,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   KvManager& kv_;
+  KvTransfers* transfers_;
   std::vector<std::shared_ptr<Request>> running_;  // in the order of service
   std::vector<std::shared_ptr<Request>> waiting_;  // in the order of service
   std::vector<int32_t> free_slots_;

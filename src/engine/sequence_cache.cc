@@ -144,7 +144,7 @@ void KvManager::Publish(std::span<const int32_t> ids, int64_t computed, Sequence
   AttachSaved(computed, cache);
 }
 
-void KvManager::Release(std::span<const int32_t> ids, int64_t computed, SequenceCache* cache) {
+NodeId KvManager::Release(std::span<const int32_t> ids, int64_t computed, SequenceCache* cache) {
   ReleaseRestored(cache);
   Publish(ids, computed, cache);
   for (SequenceCache::Snapshot& rolling : cache->rolling) {
@@ -155,13 +155,39 @@ void KvManager::Release(std::span<const int32_t> ids, int64_t computed, Sequence
   AttachSaved(computed, cache);
   for (const SequenceCache::Snapshot& saved : cache->saved) snapshots_->Release(saved.id);
   cache->saved.clear();
-  if (cache->deepest != kRoot) tree_->Touch(cache->deepest);
-  tree_->Unpin(cache->deepest);
+  const NodeId deepest = cache->deepest;
+  if (deepest != kRoot) tree_->Touch(deepest);
+  tree_->Unpin(deepest);
   cache->deepest = kRoot;
   cache->published = 0;
   for (const int32_t block : cache->blocks) blocks_->Release(block);
   cache->blocks.clear();
   cache->boundaries.clear();
+  return deepest;
+}
+
+std::vector<int32_t> KvManager::TakeBlocks(int64_t count, int64_t reserve) {
+  const int64_t room = blocks_->free_count() + tree_->evictable_blocks() - reserve;
+  std::vector<int32_t> taken;
+  while (std::ssize(taken) < std::min(count, room)) {
+    const int32_t block = AllocateBlock();
+    if (block < 0) break;
+    taken.push_back(block);
+  }
+  return taken;
+}
+
+NodeId KvManager::Adopt(std::string_view name_space, NodeId parent, std::span<const int32_t> ids, int32_t block) {
+  const NodeId node = tree_->Insert(name_space, parent, ids, block);
+  tree_->Pin(node);
+  tree_->Unpin(parent);
+  blocks_->Release(block);
+  return node;
+}
+
+void KvManager::AdoptSnapshot(NodeId node, int32_t snapshot) {
+  tree_->AttachSnapshot(node, snapshot);
+  snapshots_->Release(snapshot);
 }
 
 }  // namespace deepinfer

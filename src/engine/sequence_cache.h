@@ -78,8 +78,19 @@ class KvManager {
   /// Puts the full blocks among the first `computed` tokens of `ids` into the tree, with the snapshots that are there.
   void Publish(std::span<const int32_t> ids, int64_t computed, SequenceCache* cache);
 
-  /// Publishes, leaves the last rolling snapshots to the tree and gives everything back.
-  void Release(std::span<const int32_t> ids, int64_t computed, SequenceCache* cache);
+  /// Publishes, leaves the last rolling snapshots to the tree and gives everything back. Returns the deepest node of
+  /// the sequence, which is no longer pinned.
+  NodeId Release(std::span<const int32_t> ids, int64_t computed, SequenceCache* cache);
+
+  /// For what comes from the tiers. Blocks so that `reserve` stay free or evictable, as many as there are, `count` at
+  /// most; a snapshot buffer or kNoSnapshot. Each has one reference.
+  std::vector<int32_t> TakeBlocks(int64_t count, int64_t reserve);
+  int32_t TakeSnapshot() { return AllocateSnapshot(); }
+  /// Puts a block below `parent`, gives the reference back and moves the caller's pin from `parent` to the new node.
+  NodeId Adopt(std::string_view name_space, NodeId parent, std::span<const int32_t> ids, int32_t block);
+  void AdoptSnapshot(NodeId node, int32_t snapshot);
+  void GiveBack(int32_t block) { blocks_->Release(block); }
+  void GiveBackSnapshot(int32_t snapshot) { snapshots_->Release(snapshot); }
 
   int64_t Clear() { return tree_->Clear(); }
   uint8_t* block_data(int32_t id) const { return blocks_->data(id); }

@@ -62,6 +62,7 @@ bool StreamState::TakeNews(GenerationDelta* delta) {
     delta->ids.assign(choice.ids.begin() + static_cast<std::ptrdiff_t>(at.ids), choice.ids.end());
     delta->logprobs.assign(choice.logprobs.begin() + static_cast<std::ptrdiff_t>(at.logprobs), choice.logprobs.end());
     delta->cached_tokens = generation_.cached_tokens;
+    delta->cached_tokens_by_tier = generation_.cached_tokens_by_tier;
     delta->finished = choice.finished;
     if (choice.finished) {
       delta->finish_reason = choice.finish_reason;

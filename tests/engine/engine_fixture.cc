@@ -27,9 +27,7 @@ constexpr char kProse[] =
 
 }  // namespace
 
-std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& asked) {
-  EngineOptions options = asked;
-  options.store_calibration = false;  // the folders are the repository's
+static ModelFiles LoadTestModel(const std::string& model) {
   const std::filesystem::path nano = kSource / "models" / "nano";
   const std::filesystem::path folder = model == "nano" ? nano : kSource / "tests" / "data" / "models" / model;
   Result<ModelFiles> files = ModelFiles::Load(folder, nano / "tokenizer.json");
@@ -37,7 +35,14 @@ std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOpt
     ADD_FAILURE() << files.status().message();
     std::abort();
   }
-  Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(*files), options);
+  return std::move(*files);
+}
+
+std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& asked,
+                                       const KvTierFactory& make_tiers) {
+  EngineOptions options = asked;
+  options.store_calibration = false;  // the folders are the repository's
+  Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(LoadTestModel(model), options, make_tiers);
   if (!engine.ok()) {
     ADD_FAILURE() << engine.status().message();
     std::abort();

@@ -13,7 +13,8 @@
 namespace deepinfer::test {
 
 /// An engine on "nano" or "tiny2"; the test ends when it cannot be made.
-std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& options);
+std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& options,
+                                       const KvTierFactory& make_tiers = {});
 
 /// A seed for this run: $DEEPINFER_TEST_SEED, else random; printed, so that a failure can be repeated.
 uint64_t RunSeed(const char* what);

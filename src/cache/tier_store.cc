@@ -1,0 +1,228 @@
+#include "cache/tier_store.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.h"
+
+namespace deepinfer {
+namespace {
+
+/// Payload that a lane gives to its tier in one Write.
+constexpr int64_t kWriteBytes = int64_t{8} << 20;
+
+std::chrono::duration<double> Seconds(double seconds) {
+  return std::chrono::duration<double>(std::clamp(seconds, 0.0, 3600.0));
+}
+
+}  // namespace
+
+int64_t KvBatch::payload_bytes() const {
+  int64_t bytes = 0;
+  for (const KvWrite& write : writes) bytes += std::ssize(write.payload);
+  return bytes;
+}
+
+TierStore::TierStore(std::vector<std::unique_ptr<KvTier>> tiers, const TierStoreOptions& options) : options_(options) {
+  if (!options_.stopwatch) options_.stopwatch = NowSeconds;
+  for (std::unique_ptr<KvTier>& tier : tiers) {
+    lanes_.push_back(std::make_unique<Lane>());
+    lanes_.back()->tier = std::move(tier);
+    lanes_.back()->probe_interval = options_.first_probe_seconds;
+  }
+  for (const auto& lane : lanes_) lane->thread = std::thread([this, &lane = *lane] { RunLane(lane); });
+  if (lanes_.empty()) return;
+  for (int i = 0; i < options_.fetch_threads; ++i) fetch_threads_.emplace_back([this] { RunFetches(); });
+}
+
+TierStore::~TierStore() {
+  {
+    const std::lock_guard lock(fetch_mutex_);
+    stop_fetches_ = true;
+  }
+  fetch_changed_.notify_all();
+  for (std::thread& thread : fetch_threads_) thread.join();
+  Flush(options_.closing_seconds);
+  for (const auto& lane : lanes_) {
+    std::vector<std::shared_ptr<Shared>> dropped;
+    {
+      const std::lock_guard lock(lane->mutex);
+      lane->stop = true;
+      DropQueue(*lane, &dropped);
+    }
+    for (const auto& shared : dropped) LetGo(shared);
+    lane->changed.notify_all();
+  }
+  for (const auto& lane : lanes_) lane->thread.join();
+}
+
+void TierStore::LetGo(const std::shared_ptr<Shared>& shared) {
+  if (shared->holders.fetch_sub(1) == 1 && shared->batch.done) shared->batch.done();
+}
+
+void TierStore::DropQueue(Lane& lane, std::vector<std::shared_ptr<Shared>>* dropped) {
+  for (std::shared_ptr<Shared>& shared : lane.queue) {
+    lane.dropped += std::ssize(shared->batch.writes);
+    dropped->push_back(std::move(shared));
+  }
+  lane.queue.clear();
+  lane.queued_bytes = 0;
+}
+
+bool TierStore::Store(KvBatch batch) {
+  // The writes' ids point into the batch's own memory from here on.
+  size_t at = 0;
+  for (KvWrite& write : batch.writes) {
+    write.ids = std::span<const int32_t>(batch.ids).subspan(at, write.ids.size());
+    at += write.ids.size();
+  }
+  const auto shared = std::make_shared<Shared>();
+  shared->batch = std::move(batch);
+  const int64_t bytes = shared->batch.payload_bytes();
+  bool everywhere = true;
+  for (const auto& lane : lanes_) {
+    {
+      const std::lock_guard lock(lane->mutex);
+      if (!lane->up || lane->stop || lane->queued_bytes + bytes > options_.queue_bytes) {
+        lane->dropped += std::ssize(shared->batch.writes);
+        everywhere = false;
+        continue;
+      }
+      shared->holders.fetch_add(1);
+      lane->queue.push_back(shared);
+      lane->queued_bytes += bytes;
+    }
+    lane->changed.notify_all();
+  }
+  LetGo(shared);
+  return everywhere;
+}
+
+bool TierStore::Up(const Lane& lane) const {
+  const std::lock_guard lock(lane.mutex);
+  return lane.up;
+}
+
+void TierStore::TakeDown(Lane& lane, const Status& why) {
+  std::vector<std::shared_ptr<Shared>> dropped;
+  {
+    const std::lock_guard lock(lane.mutex);
+    if (!lane.up) return;
+    lane.up = false;
+    lane.reason = why.message();
+    ++lane.failures;
+    failures_.fetch_add(1, std::memory_order_relaxed);
+    lane.probe_interval = options_.first_probe_seconds;
+    lane.next_probe = NowSeconds() + lane.probe_interval;
+    DropQueue(lane, &dropped);
+  }
+  lane.changed.notify_all();
+  for (const auto& shared : dropped) LetGo(shared);
+}
+
+void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<Shared> shared = std::move(lane.queue.front());
+  lane.queue.pop_front();
+  lane.busy = true;
+  lock.unlock();
+  const std::span<const KvWrite> writes = shared->batch.writes;
+  Status status;
+  const double begin = NowSeconds();
+  for (size_t at = 0; at < writes.size() && status.ok();) {
+    size_t end = at;
+    for (int64_t bytes = 0; end < writes.size() && bytes < kWriteBytes; ++end) bytes += std::ssize(writes[end].payload);
+    status = lane.tier->Write(writes.subspan(at, end - at));
+    at = end;
+  }
+  const double seconds = NowSeconds() - begin;
+  if (!status.ok()) TakeDown(lane, status);
+  const int64_t bytes = shared->batch.payload_bytes();
+  LetGo(shared);
+  lock.lock();
+  lane.write_seconds += seconds;
+  // A tier that was taken down has forgotten its queue.
+  lane.queued_bytes = std::max<int64_t>(0, lane.queued_bytes - bytes);
+  lane.busy = false;
+  lane.changed.notify_all();
+}
+
+void TierStore::RunLane(Lane& lane) {
+  std::unique_lock lock(lane.mutex);
+  while (!lane.stop) {
+    const double now = NowSeconds();
+    if (lane.up && !lane.queue.empty()) {
+      WriteNext(lane, lock);
+      continue;
+    }
+    const double due = lane.up ? lane.next_upkeep : lane.next_probe;
+    if (now < due) {
+      lane.changed.wait_for(lock, Seconds(due - now));
+      continue;
+    }
+    const bool up = lane.up;
+    lane.busy = up;
+    lock.unlock();
+    const Status status = up ? lane.tier->Maintain() : lane.tier->Probe();
+    if (up && !status.ok()) TakeDown(lane, status);
+    lock.lock();
+    lane.busy = false;
+    if (up) {
+      lane.next_upkeep = NowSeconds() + options_.upkeep_seconds;
+    } else if (status.ok()) {
+      lane.up = true;
+      lane.reason.clear();
+    } else {
+      lane.reason = status.message();
+      lane.probe_interval = std::min(2 * lane.probe_interval, options_.most_probe_seconds);
+      lane.next_probe = NowSeconds() + lane.probe_interval;
+    }
+    lane.changed.notify_all();
+  }
+}
+
+bool TierStore::Flush(double seconds) {
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
+  for (const auto& lane : lanes_) {
+    std::unique_lock lock(lane->mutex);
+    const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && !lane->busy; });
+    if (!empty) return false;
+  }
+  return true;
+}
+
+bool TierStore::WaitUntilUp(double seconds) {
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
+  for (const auto& lane : lanes_) {
+    std::unique_lock lock(lane->mutex);
+    if (!lane->changed.wait_until(lock, deadline, [&] { return lane->up; })) return false;
+  }
+  return true;
+}
+
+int64_t TierStore::memory_bytes() const {
+  int64_t bytes = options_.fetch_threads * options_.chunk_bytes;
+  for (const auto& lane : lanes_) bytes += lane->tier->memory_bytes();
+  return bytes;
+}
+
+std::vector<TierReport> TierStore::report() const {
+  std::vector<TierReport> all;
+  for (const auto& lane : lanes_) {
+    TierReport one;
+    one.name = lane->tier->name();
+    one.counts = lane->tier->counts();
+    const std::lock_guard lock(lane->mutex);
+    one.up = lane->up;
+    one.reason = lane->reason;
+    one.failures = lane->failures;
+    one.queued_bytes = lane->queued_bytes;
+    one.dropped = lane->dropped;
+    one.read_seconds = lane->read_seconds;
+    one.write_seconds = lane->write_seconds;
+    one.bytes_per_second = lane->bytes_per_second;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,156 @@
+// TierStore: moves records between the engine and its tiers (docs/kv-tiers.md). Writes go behind: they wait in a queue
+// of each tier that is bounded in bytes, and what does not fit is not kept. Fetches run on threads of their own, from
+// the nearest tier that has a record, and tell how far they have come, so that their caller can go on without the rest.
+//
+// A tier that fails is left alone, its queue is dropped, and it is probed at growing intervals until it works again. No
+// failure is an error for anybody: it is a miss, or a record that is not kept.
+//
+// Threads: one for each tier (writes, upkeep, probes) and a few for fetches.
+// Thread-safety: all calls from any thread. Ownership: owns the tiers; payloads are the caller's until `done` was
+// called for a batch, or a fetch has ended.
+#ifndef DEEPINFER_CACHE_TIER_STORE_H_
+#define DEEPINFER_CACHE_TIER_STORE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cache/kv_fetch.h"
+#include "cache/kv_tier.h"
+#include "deepinfer/status.h"
+
+namespace deepinfer {
+
+struct TierStoreOptions {
+  int64_t queue_bytes = int64_t{256} << 20;  ///< payload that waits for each tier at most
+  int64_t block_bytes = 0;                   ///< payload of one block record, for estimates
+  int64_t chunk_bytes = int64_t{4} << 20;    ///< payload of one Read, after which a fetch tells how far it is
+  int fetch_threads = 2;
+  double upkeep_seconds = 1;       ///< between two calls of Maintain
+  double first_probe_seconds = 1;  ///< after a failure; doubles from probe to probe
+  double most_probe_seconds = 30;
+  double closing_seconds = 20;        ///< that the destructor waits for writes
+  std::function<double()> stopwatch;  ///< seconds, to time reads with; empty: the program's clock
+};
+
+/// What is to be kept. The ids are copied; the payloads stay until done() was called, once, by any thread.
+struct KvBatch {
+  std::vector<KvWrite> writes;
+  std::vector<int32_t> ids;  ///< memory of the writes' ids
+  std::function<void()> done;
+
+  int64_t payload_bytes() const;
+};
+
+/// A tier as the store sees it. Counters since the start but for those that say "now".
+struct TierReport {
+  std::string name;
+  bool up = true;
+  std::string reason;  ///< why it is down
+  KvTierCounts counts;
+  int64_t failures = 0;         ///< times it went down
+  int64_t queued_bytes = 0;     ///< now
+  int64_t dropped = 0;          ///< records that were not kept: queue full or tier down
+  double read_seconds = 0;      ///< in Read
+  double write_seconds = 0;     ///< in Write
+  double bytes_per_second = 0;  ///< moving average of reads; 0: none yet
+};
+
+class TierStore {
+ public:
+  /// `tiers`: nearest first. The first one that knows_its_records() and is called "host" gets a copy of what others
+  /// yield.
+  TierStore(std::vector<std::unique_ptr<KvTier>> tiers, const TierStoreOptions& options);
+  /// Waits for writes under way, closing_seconds at most, and for fetches under way.
+  ~TierStore();
+  TierStore(const TierStore&) = delete;
+  TierStore& operator=(const TierStore&) = delete;
+
+  /// Keeps the batch in every tier that works. Never blocks. False: at least one tier did not take it.
+  bool Store(KvBatch batch);
+
+  /// Finds out how many of `keys` from the front are in the tiers, and the deepest block of first_rings..last_rings
+  /// (indices of keys) that has a rings record. `on_news` is called by other threads at every change.
+  std::shared_ptr<KvFetch> Locate(const KvScope& scope, std::vector<KvKey> keys, int64_t first_rings,
+                                  int64_t last_rings, std::function<void()> on_news);
+  /// Reads located blocks, in order, then `rings` (none or one). Once per fetch.
+  void Read(const std::shared_ptr<KvFetch>& fetch, std::vector<KvRead> blocks, std::vector<KvRead> rings);
+  /// Ends a located fetch without reading.
+  void Abandon(const std::shared_ptr<KvFetch>& fetch);
+
+  /// Waits until all queues are empty; false: not within so many seconds.
+  bool Flush(double seconds);
+
+  /// The same until no tier is down.
+  bool WaitUntilUp(double seconds);
+
+  size_t tier_count() const { return lanes_.size(); }
+  std::string_view tier_name(size_t tier) const { return lanes_[tier]->tier->name(); }
+  int64_t memory_bytes() const;
+  std::vector<TierReport> report() const;
+  /// Times that tiers went down; cheap.
+  int64_t failures() const { return failures_.load(std::memory_order_relaxed); }
+
+ private:
+  /// A batch on its way into several tiers.
+  struct Shared {
+    KvBatch batch;
+    std::atomic<int> holders{1};
+  };
+  /// A tier with its thread.
+  struct Lane {
+    std::unique_ptr<KvTier> tier;
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<Shared>> queue;
+    int64_t queued_bytes = 0;
+    bool busy = false;
+    bool stop = false;
+    bool up = true;
+    std::string reason;
+    int64_t failures = 0;
+    int64_t dropped = 0;
+    double read_seconds = 0;
+    double write_seconds = 0;
+    double bytes_per_second = 0;
+    double next_probe = 0;
+    double probe_interval = 0;
+    double next_upkeep = 0;
+    std::thread thread;
+  };
+
+  void RunLane(Lane& lane);
+  void WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock);
+  static void LetGo(const std::shared_ptr<Shared>& shared);
+  void TakeDown(Lane& lane, const Status& why);
+  bool Up(const Lane& lane) const;
+  void DropQueue(Lane& lane, std::vector<std::shared_ptr<Shared>>* dropped);
+
+  void RunFetches();
+  void Post(std::function<void()> task);
+  void LocateNow(KvFetch& fetch);
+  void ReadNow(KvFetch& fetch);
+  /// Reads what is missing from every tier in turn; `from` gets the tier of each that was found.
+  void ReadChunk(std::span<KvRead> reads, std::span<uint8_t> from);
+  void CopyToHost(const KvScope& scope, std::span<const KvRead> reads, std::span<const uint8_t> from);
+
+  TierStoreOptions options_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<int64_t> failures_{0};
+  std::mutex fetch_mutex_;
+  std::condition_variable fetch_changed_;
+  std::deque<std::function<void()>> fetches_;
+  bool stop_fetches_ = false;
+  std::vector<std::thread> fetch_threads_;
+};
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_CACHE_TIER_STORE_H_

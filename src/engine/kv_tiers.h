@@ -1,0 +1,48 @@
+// The tiers that an engine's options ask for, and the namespace of what it keeps in them.
+//
+// Thread-safety: pure functions but for MakeKvTiers, which opens files and connections. Ownership: the caller's.
+#ifndef DEEPINFER_ENGINE_KV_TIERS_H_
+#define DEEPINFER_ENGINE_KV_TIERS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/kv_tier.h"
+#include "cache/replay_plan.h"
+#include "cache/tier_store.h"
+#include "deepinfer/engine.h"
+#include "deepinfer/status.h"
+#include "engine/engine_plan.h"
+#include "engine/kv_transfers.h"
+#include "engine/model_files.h"
+
+namespace deepinfer {
+
+/// Goes up whenever a kernel, or the order of a reduction, changes a bit of a KV row or of a window ring.
+inline constexpr int kNumericsVersion = 1;
+
+struct KvTiers {
+  std::vector<std::unique_ptr<KvTier>> nearest_first;
+  TierStoreOptions store;
+  KvTransferOptions transfers;
+};
+
+using KvTierFactory = std::function<Result<KvTiers>(const KvNamespace& name_space)>;
+
+/// Covers the checkpoint, tokenizer, activation format, block and ring layout and numerics.
+KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan);
+
+/// Rows of different replay settings, or of different salts, are never mixed.
+KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt);
+
+/// None when the options ask for none. kInvalidArgument names the option.
+Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space);
+
+std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports);
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_ENGINE_KV_TIERS_H_

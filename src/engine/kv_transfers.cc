@@ -1,0 +1,335 @@
+#include "engine/kv_transfers.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kTryAgain = 32;
+constexpr size_t kBlock = static_cast<size_t>(kKvBlockTokens);
+
+uint64_t MarkOf(const KvKey& key) {
+  uint64_t mark = 0;
+  std::memcpy(&mark, key.bytes.data(), sizeof(mark));
+  return mark | 1;  // 0: nothing was kept
+}
+
+std::span<const int32_t> IdsOfBlock(std::span<const int32_t> ids, int64_t block) {
+  return ids.subspan(static_cast<size_t>(block) * kBlock, kBlock);
+}
+
+const KvKey& ParentOf(const RequestTransfer& transfer, int64_t block) {
+  return block == 0 ? transfer.scope.root : transfer.keys[static_cast<size_t>(block - 1)];
+}
+
+}  // namespace
+
+struct KvTransfers::Fetching {
+  std::shared_ptr<Request> request;
+  std::shared_ptr<KvFetch> fetch;
+  std::vector<int32_t> ids;  // of the whole prefix; the request's may move while it runs
+  std::vector<KvKey> keys;
+  KvKey root;
+  double seconds_per_token = 0;
+  double deadline = 0;
+  int64_t first = 0;       // blocks that the pool had
+  NodeId deepest = kRoot;  // pinned: of these, then of those that have arrived
+  bool reading = false;
+  std::vector<int32_t> blocks;  // taken, by block - first
+  int64_t adopted = 0;          // of them
+  int32_t snapshot = kNoSnapshot;
+  int64_t snapshot_block = -1;  // the rings behind it
+  bool abandoned = false;       // the request has gone on; only payloads are waited for
+
+  const KvKey& parent(int64_t block) const { return block == 0 ? root : keys[static_cast<size_t>(block - 1)]; }
+};
+
+KvTransfers::KvTransfers(KvManager& kv, TierStore& store, const KvTransferOptions& options, std::function<void()> wake)
+    : kv_(kv), store_(store), options_(options), wake_(std::move(wake)) {
+  const auto nodes = static_cast<size_t>(kv.blocks().block_count());
+  kept_blocks_.resize(nodes);
+  kept_rings_.resize(nodes);
+}
+
+KvTransfers::~KvTransfers() = default;
+
+void KvTransfers::Begin(const std::shared_ptr<Request>& request, double seconds_per_token) {
+  RequestTransfer& transfer = request->transfer;
+  if (request->choice != 0 || request->sampling.prompt_logprobs >= 0) return;
+  const std::span<const int32_t> ids = request->ids;
+  const PrefixMatch match = kv_.tree().Match(request->cache.name_space, ids);
+  const int64_t first = std::ssize(match.path);
+  // The last token is always computed.
+  const int64_t blocks = (std::ssize(ids) - 1) / kKvBlockTokens;
+  if ((blocks - first) * kKvBlockTokens < options_.least_tokens) return;
+  auto fetching = std::make_unique<Fetching>();
+  fetching->request = request;
+  fetching->ids.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(blocks * kKvBlockTokens));
+  fetching->keys.assign(transfer.keys.begin(), transfer.keys.begin() + static_cast<std::ptrdiff_t>(blocks));
+  fetching->root = transfer.scope.root;
+  fetching->seconds_per_token = seconds_per_token;
+  fetching->deadline = NowSeconds() + options_.deadline_seconds;
+  fetching->first = first;
+  fetching->deepest = match.deepest();
+  kv_.tree().Pin(fetching->deepest);
+  // Rings are of use where a resume may lie (cache/replay_plan.h).
+  const ReplaySettings& settings = request->cache.settings;
+  const int64_t usable = settings.bounded ? std::ssize(ids) - settings.keep : blocks * kKvBlockTokens;
+  std::vector<KvKey> wanted(fetching->keys.begin() + static_cast<std::ptrdiff_t>(first), fetching->keys.end());
+  fetching->fetch = store_.Locate(transfer.scope, std::move(wanted), 0, usable / kKvBlockTokens - 1 - first, wake_);
+  transfer.waiting = true;
+  fetching_.push_back(std::move(fetching));
+}
+
+void KvTransfers::LetGo(Fetching* fetching) {
+  fetching->request->transfer.waiting = false;
+  kv_.tree().Unpin(fetching->deepest);
+  fetching->deepest = kRoot;
+}
+
+void KvTransfers::StartReading(Fetching* fetching, double now, int64_t reserve) {
+  const KvFetch::Located& found = fetching->fetch->answer();
+  const int64_t tokens = found.blocks * kKvBlockTokens;
+  const bool worth = tokens >= options_.least_tokens;
+  const bool slow = options_.gate && worth && fetching->seconds_per_token > 0 &&
+                    found.seconds > fetching->seconds_per_token * static_cast<double>(tokens);
+  // Now and then one goes through all the same, or nobody would notice that the tier is faster now.
+  const bool refused = slow && ++slow_ % kTryAgain != 0;
+  if (refused) ++counts_.refused;
+  if (worth && !refused) fetching->blocks = kv_.TakeBlocks(found.blocks, reserve);
+  if (fetching->blocks.empty()) {
+    store_.Abandon(fetching->fetch);
+    return;
+  }
+  ++counts_.fetches;
+  fetching->reading = true;
+  fetching->deadline =
+      now + options_.deadline_seconds + options_.deadline_per_ki_token * static_cast<double>(tokens) / 1024;
+  const auto read_of = [&](KvRecordKind kind, int64_t block, std::span<uint8_t> payload) {
+    KvRead read;
+    read.kind = kind;
+    read.key = fetching->keys[static_cast<size_t>(block)];
+    read.parent = fetching->parent(block);
+    read.first_token = block * kKvBlockTokens;
+    read.ids = IdsOfBlock(fetching->ids, block);
+    read.payload = payload;
+    return read;
+  };
+  std::vector<KvRead> reads;
+  for (int64_t i = 0; i < std::ssize(fetching->blocks); ++i) {
+    uint8_t* const data = kv_.block_data(fetching->blocks[static_cast<size_t>(i)]);
+    reads.push_back(
+        read_of(KvRecordKind::kBlock, fetching->first + i, {data, static_cast<size_t>(kv_.blocks().block_bytes())}));
+  }
+  std::vector<KvRead> rings;
+  if (found.rings >= 0 && found.rings < std::ssize(fetching->blocks)) fetching->snapshot = kv_.TakeSnapshot();
+  if (fetching->snapshot != kNoSnapshot) {
+    fetching->snapshot_block = fetching->first + found.rings;
+    rings.push_back(
+        read_of(KvRecordKind::kRings, fetching->snapshot_block,
+                {kv_.snapshots().data(fetching->snapshot), static_cast<size_t>(kv_.snapshots().block_bytes())}));
+  }
+  store_.Read(fetching->fetch, std::move(reads), std::move(rings));
+}
+
+void KvTransfers::TakeArrived(Fetching* fetching) {
+  const std::vector<uint8_t> from = fetching->fetch->arrived_from();
+  std::vector<int64_t>& tokens_from = fetching->request->transfer.tokens_from;
+  tokens_from.resize(store_.tier_count());
+  for (; fetching->adopted < std::ssize(from); ++fetching->adopted) {
+    const auto i = static_cast<size_t>(fetching->adopted);
+    const int64_t block = fetching->first + fetching->adopted;
+    fetching->deepest = kv_.Adopt(fetching->request->cache.name_space, fetching->deepest,
+                                  IdsOfBlock(fetching->ids, block), fetching->blocks[i]);
+    kept_blocks_[static_cast<size_t>(fetching->deepest)] = MarkOf(fetching->keys[static_cast<size_t>(block)]);
+    tokens_from[from[i]] += kKvBlockTokens;
+    counts_.fetched_tokens += kKvBlockTokens;
+  }
+  const int64_t depth = fetching->first + fetching->adopted;
+  if (fetching->snapshot == kNoSnapshot || !fetching->fetch->finished()) return;
+  if (fetching->fetch->arrived_rings() && fetching->snapshot_block < depth) {
+    NodeId node = fetching->deepest;
+    while (kv_.tree().depth(node) > fetching->snapshot_block + 1) node = kv_.tree().parent(node);
+    kv_.AdoptSnapshot(node, fetching->snapshot);
+    kept_rings_[static_cast<size_t>(node)] = MarkOf(fetching->keys[static_cast<size_t>(fetching->snapshot_block)]);
+    fetching->snapshot = kNoSnapshot;
+  }
+}
+
+void KvTransfers::GiveBackRest(Fetching* fetching) {
+  for (int64_t i = fetching->adopted; i < std::ssize(fetching->blocks); ++i) {
+    kv_.GiveBack(fetching->blocks[static_cast<size_t>(i)]);
+  }
+  fetching->blocks.clear();
+  if (fetching->snapshot != kNoSnapshot) kv_.GiveBackSnapshot(std::exchange(fetching->snapshot, kNoSnapshot));
+}
+
+void KvTransfers::Poll(double now, int64_t reserve) {
+  ReleaseWritten();
+  std::erase_if(fetching_, [&](const std::unique_ptr<Fetching>& owned) {
+    Fetching* const fetching = owned.get();
+    KvFetch& fetch = *fetching->fetch;
+    const bool gone = fetching->request->stream->cancelled(0);
+    if (!fetching->reading && fetch.located() && !gone && !fetching->abandoned) StartReading(fetching, now, reserve);
+    // Before the arrivals: what has arrived by then is whole.
+    const bool finished = fetch.finished();
+    if (!fetching->abandoned) {
+      if (fetching->reading) TakeArrived(fetching);
+      const bool over = finished || gone || now >= fetching->deadline;
+      if (over) {
+        if (finished && fetching->adopted < std::ssize(fetching->blocks)) ++counts_.short_reads;
+        if (!finished && !gone) ++counts_.late;
+        LetGo(fetching);
+        fetching->abandoned = true;
+        if (!finished && fetch.Stop()) {
+          GiveBackRest(fetching);
+          return true;
+        }
+      }
+    }
+    if (!finished) return false;
+    GiveBackRest(fetching);
+    return true;
+  });
+}
+
+double KvTransfers::NextDeadline() const {
+  double next = std::numeric_limits<double>::max();
+  for (const auto& fetching : fetching_) {
+    if (!fetching->abandoned) next = std::min(next, fetching->deadline);
+  }
+  return next;
+}
+
+bool KvTransfers::Kept(const std::vector<uint64_t>& marks, NodeId node, const KvKey& key) const {
+  return marks[static_cast<size_t>(node)] == MarkOf(key);
+}
+
+void KvTransfers::AfterStep(Request* request) {
+  if (request->transfer.no_store) return;
+  const int64_t fresh = (request->cache.published - request->transfer.persisted) * kKvBlockTokens;
+  const bool input_ended = request->prefilled && !std::exchange(request->transfer.input_persisted, request->prefilled);
+  if (!input_ended && (request->prefilled || fresh < options_.persist_interval)) return;
+  Persist(request->cache.deepest, request, input_ended);
+}
+
+void KvTransfers::AfterEnd(NodeId deepest, Request* request) {
+  if (!request->transfer.no_store) Persist(deepest, request, false);
+}
+
+void KvTransfers::ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
+                              std::vector<NodeId>* rings) const {
+  const std::vector<KvKey>& keys = request.transfer.keys;
+  const PrefixTree& tree = kv_.tree();
+  const auto keep = [&](int64_t depth) {
+    const NodeId node = path[static_cast<size_t>(depth - 1)];
+    const int64_t apart = options_.rings_interval / kKvBlockTokens;
+    for (int64_t above = depth; above > std::max<int64_t>(0, depth - apart); --above) {
+      const NodeId at = path[static_cast<size_t>(above - 1)];
+      if (Kept(kept_rings_, at, keys[static_cast<size_t>(above - 1)])) return;
+      if (std::ranges::find(*rings, at) != rings->end()) return;
+    }
+    rings->push_back(node);
+  };
+  // The deepest that the same prompt, or one that goes on from it, can resume from; and the end of what was shared.
+  const ReplaySettings& settings = request.cache.settings;
+  const int64_t limit =
+      input_ended && settings.bounded ? (request.prompt_tokens - settings.keep) / kKvBlockTokens : std::ssize(path);
+  for (int64_t depth = std::min(limit, std::ssize(path)); depth > 0; --depth) {
+    if (tree.snapshot(path[static_cast<size_t>(depth - 1)]) == kNoSnapshot) continue;
+    keep(depth);
+    break;
+  }
+  const int64_t shared = request.cache.replay.hit_tokens / kKvBlockTokens;
+  if (shared > 0 && shared <= std::ssize(path) && tree.snapshot(path[static_cast<size_t>(shared - 1)]) != kNoSnapshot)
+    keep(shared);
+}
+
+void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
+  RequestTransfer& transfer = request->transfer;
+  PrefixTree& tree = kv_.tree();
+  const int64_t depth = tree.depth(deepest);
+  transfer.persisted = std::max(transfer.persisted, depth);
+  if (depth * kKvBlockTokens < options_.least_tokens) return;
+  if (const int64_t failures = store_.failures(); failures != std::exchange(seen_failures_, failures)) {
+    // What waited for a tier that failed is lost: let it be written when it is seen again.
+    std::ranges::fill(kept_blocks_, 0);
+    std::ranges::fill(kept_rings_, 0);
+  }
+  ExtendKeys(transfer.scope.root, std::span(request->ids).first(static_cast<size_t>(depth) * kBlock), kKvBlockTokens,
+             &transfer.keys);
+  std::vector<NodeId> path(static_cast<size_t>(depth));
+  NodeId node = deepest;
+  for (int64_t i = depth; i > 0; --i) {
+    path[static_cast<size_t>(i - 1)] = node;
+    node = tree.parent(node);
+  }
+  Written written;
+  written.deepest = deepest;
+  ChooseRings(path, *request, input_ended, &written.rings);
+
+  KvBatch batch;
+  const int64_t expires = options_.clock() + transfer.ttl_seconds;
+  std::vector<NodeId> marked;
+  const auto add = [&](KvRecordKind kind, int64_t block, const uint8_t* payload, int64_t bytes) {
+    const std::span<const int32_t> ids = IdsOfBlock(request->ids, block);
+    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
+    batch.writes.push_back({kind, transfer.scope, transfer.keys[static_cast<size_t>(block)], ParentOf(transfer, block),
+                            block * kKvBlockTokens, ids, std::span(payload, static_cast<size_t>(bytes)), expires});
+  };
+  for (int64_t i = 0; i < depth; ++i) {
+    const NodeId at = path[static_cast<size_t>(i)];
+    if (Kept(kept_blocks_, at, transfer.keys[static_cast<size_t>(i)])) continue;
+    add(KvRecordKind::kBlock, i, kv_.block_data(tree.block(at)), kv_.blocks().block_bytes());
+    marked.push_back(at);
+  }
+  for (const NodeId at : written.rings) {
+    add(KvRecordKind::kRings, tree.depth(at) - 1, kv_.snapshots().data(tree.snapshot(at)),
+        kv_.snapshots().block_bytes());
+  }
+  if (batch.writes.empty()) return;
+  tree.Pin(written.deepest);
+  for (const NodeId at : written.rings) tree.PinSnapshot(at);
+  const uint64_t serial = next_serial_++;
+  batch.done = [done = done_, serial, wake = wake_] {
+    {
+      const std::lock_guard lock(done->mutex);
+      done->serials.push_back(serial);
+    }
+    wake();
+  };
+  counts_.persisted_tokens += std::ssize(marked) * kKvBlockTokens;
+  counts_.persisted_rings += std::ssize(written.rings);
+  const std::vector<NodeId> rings = written.rings;
+  writing_.emplace_back(serial, std::move(written));
+  if (!store_.Store(std::move(batch))) return;
+  for (const NodeId at : marked) {
+    kept_blocks_[static_cast<size_t>(at)] = MarkOf(transfer.keys[static_cast<size_t>(tree.depth(at) - 1)]);
+  }
+  for (const NodeId at : rings) {
+    kept_rings_[static_cast<size_t>(at)] = MarkOf(transfer.keys[static_cast<size_t>(tree.depth(at) - 1)]);
+  }
+}
+
+void KvTransfers::ReleaseWritten() {
+  std::vector<uint64_t> serials;
+  {
+    const std::lock_guard lock(done_->mutex);
+    serials.swap(done_->serials);
+  }
+  for (const uint64_t serial : serials) {
+    const auto at = std::ranges::find(writing_, serial, &std::pair<uint64_t, Written>::first);
+    for (const NodeId node : at->second.rings) kv_.tree().UnpinSnapshot(node);
+    kv_.tree().Unpin(at->second.deepest);
+    writing_.erase(at);
+  }
+}
+
+bool KvTransfers::idle() const { return fetching_.empty() && writing_.empty(); }
+
+}  // namespace deepinfer

@@ -1,0 +1,107 @@
+// KvTransfers: what the engine asks of the tiers (docs/kv-tiers.md). Prefixes that the KV pool has lost, or never had,
+// are fetched into the prefix tree before their request is admitted; what requests compute is written behind.
+//
+//   fetch    submit -> locate (which blocks, which rings) -> gate: not when computing is faster -> blocks from the pool
+//            -> read, in order -> into the prefix tree, from where the admission takes them as any hit.
+//            At the deadline the request goes on with what has arrived without a hole.
+//   persist  at the end of the input, every persist_interval tokens of a long one, and at the end of the output: all
+//            blocks of the path that are not kept yet, and window rings where resuming would be far.
+//
+// Promise 3 holds because a record's key covers everything that its bytes depend on, and admission treats what has
+// arrived as it treats what was computed here.
+//
+// Thread-safety: the engine thread only; `wake` is called by the store's threads. Ownership: none of its arguments,
+// which outlive it. The store is destroyed, or has let go of all batches, before the KvManager is.
+#ifndef DEEPINFER_ENGINE_KV_TRANSFERS_H_
+#define DEEPINFER_ENGINE_KV_TRANSFERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache/tier_store.h"
+#include "deepinfer/engine.h"
+#include "engine/request.h"
+#include "engine/sequence_cache.h"
+
+namespace deepinfer {
+
+struct KvTransferOptions {
+  int64_t least_tokens = 256;           ///< that are missing in the pool, for a fetch; of a prefix, to be kept
+  int64_t persist_interval = 4096;      ///< tokens of a long prefill between two writes
+  int64_t rings_interval = 1024;        ///< tokens between rings that are kept along a path, at least
+  double deadline_seconds = 0.25;       ///< of a fetch ...
+  double deadline_per_ki_token = 0.05;  ///< ... and more for each 1024 tokens of it
+  bool gate = true;                     ///< computes what would arrive later than it is computed
+  WallClock clock;
+};
+
+class KvTransfers {
+ public:
+  KvTransfers(KvManager& kv, TierStore& store, const KvTransferOptions& options, std::function<void()> wake);
+  ~KvTransfers();
+
+  /// A request has arrived. `seconds_per_token`: of its prefill, 0: not known. Afterwards request->transfer.waiting
+  /// says whether it waits for a fetch.
+  void Begin(const std::shared_ptr<Request>& request, double seconds_per_token);
+  /// Takes what has arrived, and ends fetches whose time is over or whose reader has gone. `reserve`: blocks that
+  /// running requests may need.
+  void Poll(double now, int64_t reserve);
+  /// The earliest deadline of a fetch; a large number without one.
+  double NextDeadline() const;
+
+  /// After kv.Publish: keeps what is due.
+  void AfterStep(Request* request);
+  /// After kv.Release, which returned `deepest`.
+  void AfterEnd(NodeId deepest, Request* request);
+
+  /// Nothing is being fetched and no batch holds pins.
+  bool idle() const;
+  std::string_view tier_name(size_t tier) const { return store_.tier_name(tier); }
+  const KvTransferCounts& counts() const { return counts_; }
+
+ private:
+  struct Fetching;
+  struct Written {
+    NodeId deepest = kRoot;
+    std::vector<NodeId> rings;
+  };
+  /// Batches that are done, handed over by the store's threads.
+  struct Done {
+    std::mutex mutex;
+    std::vector<uint64_t> serials;
+  };
+
+  void StartReading(Fetching* fetching, double now, int64_t reserve);
+  void TakeArrived(Fetching* fetching);
+  void GiveBackRest(Fetching* fetching);
+  void ReleaseWritten();
+  void LetGo(Fetching* fetching);
+  void Persist(NodeId deepest, Request* request, bool input_ended);
+  void ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
+                   std::vector<NodeId>* rings) const;
+  bool Kept(const std::vector<uint64_t>& marks, NodeId node, const KvKey& key) const;
+
+  KvManager& kv_;
+  TierStore& store_;
+  KvTransferOptions options_;
+  std::function<void()> wake_;
+  std::vector<std::unique_ptr<Fetching>> fetching_;
+  // Marks by node: the beginning of the key of the record that was handed to the store. A node that holds another
+  // block by now has another key.
+  std::vector<uint64_t> kept_blocks_;
+  std::vector<uint64_t> kept_rings_;
+  int64_t seen_failures_ = 0;
+  int64_t slow_ = 0;  // fetches that computing would have outrun
+  std::shared_ptr<Done> done_ = std::make_shared<Done>();
+  std::vector<std::pair<uint64_t, Written>> writing_;
+  uint64_t next_serial_ = 1;
+  KvTransferCounts counts_;
+};
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_ENGINE_KV_TRANSFERS_H_
