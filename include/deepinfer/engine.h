@@ -83,15 +83,16 @@ struct PlannedMemory {
 struct KvTierStatistics {
   std::string name;  ///< "host", "disk", "shared" or "redis"
   bool up = true;
-  std::string reason;        ///< why it is down
-  int64_t failures = 0;      ///< times it went down
-  int64_t records = 0;       ///< now, of this model
-  int64_t bytes = 0;         ///< now, everything that counts against the budget
-  int64_t budget_bytes = 0;  ///< 0: none
-  int64_t hits = 0;          ///< records read
-  int64_t misses = 0;        ///< records that were asked for and not there
-  int64_t corrupt = 0;       ///< records dropped because they did not prove themselves
-  int64_t foreign = 0;       ///< files or records left alone: another version or model
+  std::string reason;         ///< why it is down
+  int64_t failures = 0;       ///< times it went down
+  int64_t records = 0;        ///< now, of this model
+  int64_t bytes = 0;          ///< now, everything that counts against the budget
+  int64_t budget_bytes = 0;   ///< 0: none
+  int64_t cached_tokens = 0;  ///< of prompts: taken from it
+  int64_t hits = 0;           ///< records read
+  int64_t misses = 0;         ///< records that were asked for and not there
+  int64_t corrupt = 0;        ///< records dropped because they did not prove themselves
+  int64_t foreign = 0;        ///< files or records left alone: another version or model
   int64_t read_bytes = 0;
   int64_t written = 0;  ///< records
   int64_t written_bytes = 0;

@@ -463,7 +463,10 @@ void EngineCore::PublishStatistics() {
   statistics.kv_blocks_cached = kv_->tree().evictable_blocks();
   statistics.snapshots = kv_->snapshots().block_count();
   statistics.snapshots_free = kv_->snapshots().free_count();
-  if (transfers_ != nullptr) statistics.kv_transfers = transfers_->counts();
+  if (transfers_ != nullptr) {
+    statistics.kv_transfers = transfers_->counts();
+    cached_by_tier_ = scheduler_->cached_tokens_by_tier();
+  }
   statistics.device_seconds = device_seconds_;
   statistics.host_seconds = host_seconds_;
   statistics.drafts = counts.drafts;
@@ -475,11 +478,15 @@ void EngineCore::PublishStatistics() {
 
 EngineStatistics EngineCore::statistics() const {
   EngineStatistics statistics;
+  std::vector<int64_t> cached_by_tier;
   {
     const std::lock_guard lock(statistics_mutex_);
     statistics = statistics_;
+    cached_by_tier = cached_by_tier_;
   }
-  if (store_ != nullptr) statistics.kv_tiers = StatisticsOf(store_->report());
+  if (store_ == nullptr) return statistics;
+  statistics.kv_tiers = StatisticsOf(store_->report());
+  for (size_t i = 0; i < statistics.kv_tiers.size(); ++i) statistics.kv_tiers[i].cached_tokens = cached_by_tier[i];
   return statistics;
 }
 

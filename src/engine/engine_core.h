@@ -107,6 +107,7 @@ class EngineCore final : public Engine {
   std::shared_ptr<Inbox> inbox_;
   mutable std::mutex statistics_mutex_;
   EngineStatistics statistics_;
+  std::vector<int64_t> cached_by_tier_;  // under statistics_mutex_, as statistics_
   std::thread thread_;
 };
 

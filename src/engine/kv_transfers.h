@@ -60,6 +60,7 @@ class KvTransfers {
 
   /// Nothing is being fetched and no batch holds pins.
   bool idle() const;
+  size_t tier_count() const { return store_.tier_count(); }
   std::string_view tier_name(size_t tier) const { return store_.tier_name(tier); }
   const KvTransferCounts& counts() const { return counts_; }
 

@@ -28,6 +28,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv, KvTransfers
   for (int64_t slot = options.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
   by_slot_.resize(slots);
   granted_.resize(slots);
+  if (transfers != nullptr) cached_by_tier_.resize(transfers->tier_count());
 }
 
 Scheduler::~Scheduler() = default;
@@ -180,12 +181,13 @@ void Scheduler::AdmitWaiting(StepPlan* plan, Budget* budget) {
   }
 }
 
-std::vector<CachedTokens> Scheduler::CachedByTier(const Request& request, int64_t cached) const {
+std::vector<CachedTokens> Scheduler::CountByTier(const Request& request, int64_t cached) {
   std::vector<CachedTokens> by_tier;
   int64_t fetched = 0;
   for (size_t i = 0; i < request.transfer.tokens_from.size(); ++i) {
     const int64_t tokens = std::min(request.transfer.tokens_from[i], cached - fetched);
     if (tokens > 0) by_tier.push_back({std::string(transfers_->tier_name(i)), tokens});
+    if (tokens > 0) cached_by_tier_[i] += tokens;
     fetched += std::max<int64_t>(tokens, 0);
   }
   if (cached > fetched) by_tier.insert(by_tier.begin(), {"device", cached - fetched});
@@ -231,11 +233,12 @@ bool Scheduler::Start(const std::shared_ptr<Request>& request, StepPlan* plan) {
   if (request->preemptions == 0) {
     counts_.cached_tokens += cached;
     const double now = NowSeconds();
+    std::vector<CachedTokens> by_tier = CountByTier(*request, cached);
     request->stream->Update([&](Generation* generation) {
       if (request->choice != 0) return;
       generation->cached_tokens = cached;
       generation->replayed_tokens = replayed;
-      generation->cached_tokens_by_tier = CachedByTier(*request, cached);
+      generation->cached_tokens_by_tier = std::move(by_tier);
       generation->queue_ms = 1e3 * (now - request->submitted_seconds);
     });
   }

@@ -71,6 +71,8 @@ class Scheduler {
   /// Blocks that running requests may need before long.
   int64_t reserve() const { return std::ssize(running_); }
   SchedulerCounts counts() const;
+  /// Of cached_tokens: those that a tier behind the pool had, [tiers].
+  const std::vector<int64_t>& cached_tokens_by_tier() const { return cached_by_tier_; }
 
   /// Called for every decode step of a sequence; `confidence` [b] of its drafts, empty when nothing is to be learned.
   std::function<void(std::span<const float> confidence, const SlotResult& slot)> on_drafts;
@@ -92,7 +94,7 @@ class Scheduler {
   void PlanPrefill(Request& request, StepPlan* plan, Budget* budget);
   void AdmitWaiting(StepPlan* plan, Budget* budget);
   bool Start(const std::shared_ptr<Request>& request, StepPlan* plan);
-  std::vector<CachedTokens> CachedByTier(const Request& request, int64_t cached) const;
+  std::vector<CachedTokens> CountByTier(const Request& request, int64_t cached);
   bool GrowOrPreempt(Request& request, int64_t tokens);
   void GrantBlocks(Request& request, StepPlan* plan);
   void Record(Request& request, int64_t rows, int64_t tokens);
@@ -122,6 +124,7 @@ class Scheduler {
   std::vector<std::vector<Planned>> spare_;
   std::vector<int64_t> granted_;  // blocks that the device knows, by slot
   SchedulerCounts counts_;
+  std::vector<int64_t> cached_by_tier_;
   double seconds_per_unit_ = 0;  // moving average of what steps took
   double planned_cost_ = 0;
   std::deque<double> costs_in_flight_;
