@@ -26,6 +26,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+/// A modest second chance for prefixes that the KV pool drops.
+constexpr int64_t kHostTierBytes = int64_t{256} << 20;
 constexpr milliseconds kPoll{100};
 // For answers that were cut off to reach their clients.
 constexpr milliseconds kAfterAbort{2000};
@@ -49,6 +51,7 @@ class ServeCommand : public Command {
   void AddFlags(CLI::App& flags) override {
     serve_.AddTo(flags);
     flags.add_flag("--dry-run", dry_run_, "Print the memory plan and stop");
+    engine_.options.kv_host_bytes = kHostTierBytes;
     engine_.AddTo(flags);
   }
 

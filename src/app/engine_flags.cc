@@ -7,6 +7,7 @@
 
 #include "app/find_model.h"
 #include "app/flags.h"
+#include "app/kv_flags.h"
 
 namespace deepinfer {
 namespace {
@@ -24,6 +25,7 @@ void EngineFlags::AddTo(CLI::App& flags) {
   activation_quant_ = options.exact_activations ? "off" : "official";
   AddActivationFlag(flags, &activation_quant_);
   AddLimitsTo(flags);
+  AddKvTierFlags(flags, &options);
   AddReplayTo(flags);
   AddSpeculationTo(flags);
 }

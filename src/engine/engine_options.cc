@@ -69,6 +69,14 @@ Status EngineOptions::Validate() const {
   }
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_memory_bytes", kv_memory_bytes, 0, " (0: chosen)"));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("snapshot_memory_bytes", snapshot_memory_bytes, 0, " (0: chosen)"));
+  DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_host_bytes", kv_host_bytes, 0, " (0: none)"));
+  DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_disk_bytes", kv_disk_bytes, 0, " (0: 16 GiB)"));
+  DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_shared_bytes", kv_shared_bytes, 0, " (0: 64 GiB)"));
+  DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_ttl_seconds", kv_ttl_seconds, 1));
+  DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_least_tokens", kv_least_tokens, 1));
+  if (!kv_host_file.empty() && kv_host_bytes == 0) {
+    return Status::InvalidArgument("kv_host_file: needs kv_host_bytes, the size of the file");
+  }
   if (!(tpot_target_ms >= 0)) {
     return Status::InvalidArgument(fmt::format("tpot_target_ms: expected 0 or more, found {}", tpot_target_ms));
   }
