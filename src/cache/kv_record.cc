@@ -230,4 +230,26 @@ KvRecordState KvRecordCodec::Verify(std::span<const uint8_t> record) const {
   return KvRecordState::kGood;
 }
 
+KvRecordState KvRecordCodec::Renew(std::span<uint8_t> record, int64_t expires_at) const {
+  const KvRecordState state = Verify(record);
+  if (state != KvRecordState::kGood) return state;
+  Header header;
+  std::memcpy(&header, record.data(), sizeof(header));
+  const std::span<uint8_t> body = record.subspan(sizeof(header), BodyBytes(header));
+  if ((header.flags & kEncrypted) != 0) {
+    // The tag covers the time: the body is encrypted anew, under a new nonce.
+    if (!cipher_key_.has_value()) return KvRecordState::kForeign;
+    if (!Crypt(false, *cipher_key_, &header, body, body.data())) return KvRecordState::kCorrupt;
+    header.expires_at = static_cast<uint32_t>(expires_at);
+    if (RAND_bytes(header.proof.data(), kNonceBytes) != 1 || !Crypt(true, *cipher_key_, &header, body, body.data())) {
+      return KvRecordState::kCorrupt;
+    }
+  } else {
+    header.expires_at = static_cast<uint32_t>(expires_at);
+  }
+  header.checksum = HeaderChecksum(header);
+  std::memcpy(record.data(), &header, sizeof(header));
+  return KvRecordState::kGood;
+}
+
 }  // namespace deepinfer

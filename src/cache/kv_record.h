@@ -115,6 +115,9 @@ class KvRecordCodec {
   /// Without the secret only the header of an encrypted record can be checked.
   KvRecordState Verify(std::span<const uint8_t> record) const;
 
+  /// Gives a record another time of expiry, seconds since 1970, when it is good (Verify); leaves it alone otherwise.
+  KvRecordState Renew(std::span<uint8_t> record, int64_t expires_at) const;
+
  private:
   KvNamespace name_space_;
   std::optional<KvKey> cipher_key_;

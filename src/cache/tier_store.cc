@@ -32,6 +32,11 @@ TierStore::TierStore(std::vector<std::unique_ptr<KvTier>> tiers, const TierStore
   }
   for (const auto& lane : lanes_) lane->thread = std::thread([this, &lane = *lane] { RunLane(lane); });
   if (lanes_.empty()) return;
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(options_.opening_seconds);
+  for (const auto& lane : lanes_) {
+    std::unique_lock lock(lane->mutex);
+    lane->changed.wait_until(lock, deadline, [&] { return lane->opened; });
+  }
   for (int i = 0; i < options_.fetch_threads; ++i) fetch_threads_.emplace_back([this] { RunFetches(); });
 }
 
@@ -166,6 +171,11 @@ void TierStore::RunLane(Lane& lane) {
     if (up && !status.ok()) TakeDown(lane, status);
     lock.lock();
     lane.busy = false;
+    if (!lane.opened && !status.ok()) {
+      ++lane.failures;
+      failures_.fetch_add(1, std::memory_order_relaxed);
+    }
+    lane.opened = true;
     if (up) {
       lane.next_upkeep = NowSeconds() + options_.upkeep_seconds;
     } else if (status.ok()) {

@@ -33,6 +33,7 @@ struct TierStoreOptions {
   int64_t block_bytes = 0;                   ///< payload of one block record, for estimates
   int64_t chunk_bytes = int64_t{4} << 20;    ///< payload of one Read, after which a fetch tells how far it is
   int fetch_threads = 2;
+  double opening_seconds = 15;     ///< that the constructor waits for tiers to open
   double upkeep_seconds = 1;       ///< between two calls of Maintain
   double first_probe_seconds = 1;  ///< after a failure; doubles from probe to probe
   double most_probe_seconds = 30;
@@ -65,8 +66,8 @@ struct TierReport {
 
 class TierStore {
  public:
-  /// `tiers`: nearest first. The first one that knows_its_records() and is called "host" gets a copy of what others
-  /// yield.
+  /// `tiers`: nearest first. The one that is called "host" gets a copy of what others yield. A tier that cannot be
+  /// opened (its first Probe) is down and probed again.
   TierStore(std::vector<std::unique_ptr<KvTier>> tiers, const TierStoreOptions& options);
   /// Waits for writes under way, closing_seconds at most, and for fetches under way.
   ~TierStore();
@@ -113,8 +114,9 @@ class TierStore {
     int64_t queued_bytes = 0;
     bool busy = false;
     bool stop = false;
-    bool up = true;
-    std::string reason;
+    bool opened = false;  // the first probe has ended
+    bool up = false;
+    std::string reason = "being opened";
     int64_t failures = 0;
     int64_t dropped = 0;
     double read_seconds = 0;

@@ -1,7 +1,9 @@
 #include "engine/kv_tiers.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
@@ -11,8 +13,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "cache/disk_tier.h"
+#include "cache/file_system.h"
+
 namespace deepinfer {
 namespace {
+
+constexpr int64_t kDiskBytes = int64_t{16} << 30;
+constexpr int64_t kSharedBytes = int64_t{64} << 30;
+constexpr size_t kMostSecretBytes = 128;
 
 int64_t SystemClock() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -24,7 +33,51 @@ std::string HashOfFile(const std::filesystem::path& path) {
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
 
+int64_t BytesOr(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
+
+/// The machine, for the names of files in shared folders.
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+/// Lives as long as the program: operations that a disk never ends may outlive their tier.
+FileSystem* Files() {
+  static FileSystem* const files = MakePosixFileSystem().release();
+  return files;
+}
+
+Status AddFolder(const char* name, const char* option, const std::string& folder, int64_t budget_bytes,
+                 const KvRecordCodec& codec, KvTiers* tiers) {
+  DiskTierOptions disk;
+  disk.name = name;
+  disk.folder = folder;
+  disk.budget_bytes = budget_bytes;
+  disk.host = HostName();
+  disk.clock = SystemClock;
+  Result<std::unique_ptr<DiskTier>> tier = DiskTier::Create(std::move(disk), codec, Files());
+  if (!tier.ok()) return Status(tier.status().code(), std::string(option) + ": " + tier.status().message());
+  tiers->nearest_first.push_back(std::move(*tier));
+  return Status::Ok();
+}
+
 }  // namespace
+
+Result<KvKey> ReadKvSecret(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostSecretBytes, '\0');
+  file.read(text.data(), std::ssize(text));
+  text.resize(static_cast<size_t>(file.gcount()));
+  KvKey secret;
+  if (text.size() == secret.bytes.size()) {
+    std::copy(text.begin(), text.end(), secret.bytes.begin());
+    return secret;
+  }
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (FromHex(text, &secret)) return secret;
+  return Status::InvalidArgument(
+      fmt::format("kv_key_file: expected 32 bytes or 64 lower-case hexadecimal digits in '{}'", path));
+}
 
 KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan) {
   nlohmann::ordered_json description;
@@ -48,8 +101,19 @@ KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, s
 Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space) {
   KvTiers tiers;
   tiers.transfers.clock = SystemClock;
-  (void)options;
-  (void)name_space;
+  std::optional<KvKey> secret;
+  if (!options.kv_key_file.empty()) {
+    DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(options.kv_key_file));
+  }
+  const KvRecordCodec codec(name_space, secret);
+  if (!options.kv_disk.empty()) {
+    DEEPINFER_RETURN_IF_ERROR(
+        AddFolder("disk", "kv_disk", options.kv_disk, BytesOr(options.kv_disk_bytes, kDiskBytes), codec, &tiers));
+  }
+  if (!options.kv_shared.empty()) {
+    DEEPINFER_RETURN_IF_ERROR(AddFolder("shared", "kv_shared", options.kv_shared,
+                                        BytesOr(options.kv_shared_bytes, kSharedBytes), codec, &tiers));
+  }
   return tiers;
 }
 

@@ -38,6 +38,9 @@ KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, c
 /// Rows of different replay settings, or of different salts, are never mixed.
 KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt);
 
+/// The key of EngineOptions::kv_key_file.
+Result<KvKey> ReadKvSecret(const std::string& path);
+
 /// None when the options ask for none. kInvalidArgument names the option.
 Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space);
 

@@ -1,0 +1,89 @@
+// DiskDirectory: the names in the folder of a disk tier, which several processes share:
+//
+//   DIR/lock                                  held (flock) by whoever makes room or takes it
+//   DIR/<namespace>/namespace.json            what the namespace is, for people and `deepinfer kv`
+//   DIR/<namespace>/<scope>/<expiry day>-<writer>-<number>.open    being written; locked by its writer as long as it
+//   lives DIR/<namespace>/<scope>/<expiry day>-<writer>-<number>.seg     sealed; never written again
+//
+// namespace and scope: the first 16 hexadecimal digits of fingerprint and root; writer: 16 digits; day: since
+// 1970-01-01. Other names are nobody's business; they count as space, no more.
+//
+// Thread-safety: one thread at a time. Ownership: the file system outlives it.
+#ifndef DEEPINFER_CACHE_DISK_DIRECTORY_H_
+#define DEEPINFER_CACHE_DISK_DIRECTORY_H_
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/file_system.h"
+#include "cache/kv_key.h"
+#include "deepinfer/status.h"
+
+namespace deepinfer {
+
+/// Which segment; the same before and after it is sealed.
+struct SegmentId {
+  std::string scope;  ///< folder
+  int64_t expiry_day = 0;
+  uint64_t writer = 0;
+  uint32_t number = 0;
+
+  friend auto operator<=>(const SegmentId&, const SegmentId&) = default;
+};
+
+struct SegmentOnDisk {
+  std::string name_space;  ///< folder
+  SegmentId id;
+  bool sealed = false;
+  FileInfo info;
+};
+
+class DiskDirectory {
+ public:
+  /// writer: of this process, different from all others.
+  DiskDirectory(FileSystem* files, std::string folder, const KvNamespace& name_space, uint64_t writer);
+
+  /// Makes the folders, the lock and namespace.json where they are missing.
+  Status Prepare();
+
+  /// All segments with their sizes, of all namespaces, sorted; and the bytes of every file that there is.
+  struct Contents {
+    std::vector<SegmentOnDisk> segments;
+    std::vector<std::string> empty_scopes;  ///< paths of scope folders without a file
+    int64_t bytes = 0;
+  };
+  Result<Contents> List();
+
+  /// The lock of the folder, within `seconds`.
+  Status Lock(double seconds);
+  void Unlock();
+
+  const std::string& name_space() const { return name_space_folder_; }
+  std::string ScopePath(std::string_view scope) const;
+  std::string Path(const SegmentOnDisk& segment) const;
+  /// Of this namespace.
+  std::string Path(const SegmentId& id, bool sealed) const;
+
+  static std::string FolderOf(const KvKey& key) { return ToHex(key, 8); }
+
+ private:
+  FileSystem* files_;
+  std::string folder_;
+  KvNamespace name_space_;
+  uint64_t writer_;
+  std::string name_space_folder_;
+  std::shared_ptr<File> lock_;
+};
+
+/// The name of the file, and back; nothing: no segment has that name.
+std::string FileName(const SegmentId& id, bool sealed);
+std::optional<SegmentOnDisk> ParseFileName(std::string_view name);
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_CACHE_DISK_DIRECTORY_H_

@@ -1,0 +1,63 @@
+// SegmentDiscovery: learns what other processes did in the folder of a disk tier, and what they left behind.
+//
+// A sealed segment is known from its footer. A segment that another process writes is followed header by header. One
+// that nobody has locked belonged to a process that has died: it is locked, verified record by record, cut behind the
+// last good one and sealed, or removed when there is none.
+//
+// Thread-safety: one thread at a time. Ownership: what it is given outlives it.
+#ifndef DEEPINFER_CACHE_SEGMENT_DISCOVERY_H_
+#define DEEPINFER_CACHE_SEGMENT_DISCOVERY_H_
+
+#include <cstdint>
+
+#include "cache/disk_counters.h"
+#include "cache/disk_directory.h"
+#include "cache/disk_space.h"
+#include "cache/disk_writer.h"
+#include "cache/file_system.h"
+#include "cache/kv_record.h"
+#include "cache/segment_table.h"
+#include "deepinfer/status.h"
+
+namespace deepinfer {
+
+class SegmentDiscovery {
+ public:
+  SegmentDiscovery(FileSystem* files, DiskDirectory* directory, SegmentTable* table, DiskSpace* space,
+                   DiskWriter* writer, DiskCounters* counters, const KvRecordCodec* codec, bool direct)
+      : files_(files),
+        directory_(directory),
+        table_(table),
+        space_(space),
+        writer_(writer),
+        counters_(counters),
+        codec_(codec),
+        direct_(direct) {}
+
+  /// Brings the table up to date with the folder. today: days since 1970, what has expired is left out.
+  Status Update(const DiskDirectory::Contents& contents, int64_t today);
+
+  /// Takes over what dead processes left of this namespace, some GiB of it at most. now: seconds since 1970.
+  Status TakeOver(const DiskDirectory::Contents& contents, int64_t now);
+
+ private:
+  Status LoadSealed(const SegmentId& id);
+  Status Follow(const SegmentId& id);
+  Status TakeOverOne(const SegmentOnDisk& segment, int64_t now, int64_t* scanned);
+  bool IsAtItsPlace(const SegmentHeader& header, const SegmentId& id) const;
+  /// The segment as one of that role, with these records and no others.
+  void Replace(const SegmentId& id, SegmentRole role, const SegmentContents& contents);
+
+  FileSystem* files_;
+  DiskDirectory* directory_;
+  SegmentTable* table_;
+  DiskSpace* space_;
+  DiskWriter* writer_;
+  DiskCounters* counters_;
+  const KvRecordCodec* codec_;
+  bool direct_;
+};
+
+}  // namespace deepinfer
+
+#endif  // DEEPINFER_CACHE_SEGMENT_DISCOVERY_H_
