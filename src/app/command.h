@@ -52,6 +52,8 @@ std::unique_ptr<Command> MakeBenchLatencyCommand();
 std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeCalibrateCommand();
 std::unique_ptr<Command> MakeGrammarCheckCommand();
+/// kv stats, list, verify, export, prune and delete.
+std::vector<std::unique_ptr<Command>> MakeKvCommands();
 std::unique_ptr<Command> MakeVersionCommand();
 
 /// Parses the command line, runs the command it names and returns the exit status. Prints errors as one line.

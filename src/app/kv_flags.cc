@@ -13,7 +13,7 @@
 
 namespace deepinfer {
 
-void AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* seconds, const std::string& help) {
+CLI::Option* AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* seconds, const std::string& help) {
   const auto parse = [name, seconds](const std::string& text) {
     const std::optional<int64_t> parsed = ParseSeconds(text);
     if (!parsed.has_value() || *parsed < 1) {
@@ -21,10 +21,10 @@ void AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* seconds,
     }
     *seconds = *parsed;
   };
-  flags.add_option_function<std::string>(name, parse, help)->type_name("TIME");
+  return flags.add_option_function<std::string>(name, parse, help)->type_name("TIME");
 }
 
-void AddGibFlag(CLI::App& flags, const std::string& name, int64_t* bytes, const std::string& help) {
+CLI::Option* AddGibFlag(CLI::App& flags, const std::string& name, int64_t* bytes, const std::string& help) {
   constexpr double kMostGib = 1 << 30;
   const auto parse = [name, bytes](const std::string& text) {
     double gib = 0;
@@ -34,7 +34,7 @@ void AddGibFlag(CLI::App& flags, const std::string& name, int64_t* bytes, const 
     }
     *bytes = static_cast<int64_t>(std::llround(gib * (int64_t{1} << 30)));
   };
-  flags.add_option_function<std::string>(name, parse, help)->type_name("GIB");
+  return flags.add_option_function<std::string>(name, parse, help)->type_name("GIB");
 }
 
 void AddKvTierFlags(CLI::App& flags, EngineOptions* options) {

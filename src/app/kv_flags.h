@@ -10,14 +10,15 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace deepinfer {
 
 /// "3d" -> seconds, at least 1; a flag whose error says which forms there are.
-void AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* seconds, const std::string& help);
+CLI::Option* AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* seconds, const std::string& help);
 /// A number of GiB, such as 0.5 -> bytes.
-void AddGibFlag(CLI::App& flags, const std::string& name, int64_t* bytes, const std::string& help);
+CLI::Option* AddGibFlag(CLI::App& flags, const std::string& name, int64_t* bytes, const std::string& help);
 
 /// `options` keeps its values where no flag is given.
 void AddKvTierFlags(CLI::App& flags, EngineOptions* options);

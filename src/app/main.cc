@@ -1,6 +1,7 @@
 #include <clocale>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "app/command.h"
 
@@ -24,6 +25,7 @@ int main(int argument_count, char** arguments) {
   commands.push_back(deepinfer::MakeBenchServeCommand());
   commands.push_back(deepinfer::MakeCalibrateCommand());
   commands.push_back(deepinfer::MakeGrammarCheckCommand());
+  for (auto& command : deepinfer::MakeKvCommands()) commands.push_back(std::move(command));
   commands.push_back(deepinfer::MakeVersionCommand());
   return deepinfer::RunCommandLine(argument_count, arguments, commands);
 }

@@ -33,6 +33,11 @@ std::string HashOfFile(const std::filesystem::path& path) {
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
 
+std::string ModeText(const ReplaySettings& settings) {
+  if (!settings.bounded) return "exact";
+  return fmt::format("bounded:{}:{}:{}", settings.keep, settings.grid, settings.replay);
+}
+
 int64_t BytesOr(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
 
 /// The machine, for the names of files in shared folders.
@@ -88,14 +93,12 @@ KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, c
   description["activations"] = plan.model.activation == ActivationFormat::kExact ? "f32" : "fp8";
   description["block_tokens"] = kKvBlockTokens;
   description["numerics"] = kNumericsVersion;
+  description["replay_modes"] = {ModeText(plan.exact), ModeText(plan.bounded)};
   return KvNamespace::Make(description.dump(), plan.kv.block_bytes, plan.kv.snapshot_bytes);
 }
 
 KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt) {
-  const std::string mode = settings.bounded
-                               ? fmt::format("bounded:{}:{}:{}", settings.keep, settings.grid, settings.replay)
-                               : std::string("exact");
-  return KvScope::Make(name_space, mode, salt);
+  return KvScope::Make(name_space, ModeText(settings), salt);
 }
 
 Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space) {
