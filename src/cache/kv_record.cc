@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/rand.h>
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
