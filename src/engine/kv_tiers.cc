@@ -15,6 +15,8 @@
 
 #include "cache/disk_tier.h"
 #include "cache/file_system.h"
+#include "cache/host_tier.h"
+#include "cache/redis_tier.h"
 
 namespace deepinfer {
 namespace {
@@ -52,6 +54,13 @@ FileSystem* Files() {
   return files;
 }
 
+template <typename Tier>
+Status Add(const char* option, Result<std::unique_ptr<Tier>> tier, KvTiers* tiers) {
+  if (!tier.ok()) return Status(tier.status().code(), std::string(option) + ": " + tier.status().message());
+  tiers->nearest_first.push_back(std::move(*tier));
+  return Status::Ok();
+}
+
 Status AddFolder(const char* name, const char* option, const std::string& folder, int64_t budget_bytes,
                  const KvRecordCodec& codec, KvTiers* tiers) {
   DiskTierOptions disk;
@@ -60,10 +69,7 @@ Status AddFolder(const char* name, const char* option, const std::string& folder
   disk.budget_bytes = budget_bytes;
   disk.host = HostName();
   disk.clock = SystemClock;
-  Result<std::unique_ptr<DiskTier>> tier = DiskTier::Create(std::move(disk), codec, Files());
-  if (!tier.ok()) return Status(tier.status().code(), std::string(option) + ": " + tier.status().message());
-  tiers->nearest_first.push_back(std::move(*tier));
-  return Status::Ok();
+  return Add(option, DiskTier::Create(std::move(disk), codec, Files()), tiers);
 }
 
 }  // namespace
@@ -109,11 +115,26 @@ Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& nam
     DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(options.kv_key_file));
   }
   const KvRecordCodec codec(name_space, secret);
+  if (options.kv_host_bytes > 0) {
+    HostTierOptions host;
+    host.budget_bytes = options.kv_host_bytes;
+    host.block_tokens = kKvBlockTokens;
+    host.file = options.kv_host_file;
+    host.clock = SystemClock;
+    Result<std::unique_ptr<HostTier>> tier = HostTier::Create(name_space, std::move(host));
+    DEEPINFER_RETURN_IF_ERROR(
+        Add(options.kv_host_file.empty() ? "kv_host_bytes" : "kv_host_file", std::move(tier), &tiers));
+  }
   if (!options.kv_disk.empty()) {
     DEEPINFER_RETURN_IF_ERROR(
         AddFolder("disk", "kv_disk", options.kv_disk, BytesOr(options.kv_disk_bytes, kDiskBytes), codec, &tiers));
   }
-  if (!options.kv_shared.empty()) {
+  if (options.kv_shared.find("://") != std::string::npos) {
+    RedisTierOptions redis;
+    redis.url = options.kv_shared;
+    redis.clock = SystemClock;
+    DEEPINFER_RETURN_IF_ERROR(Add("kv_shared", RedisTier::Create(codec, std::move(redis)), &tiers));
+  } else if (!options.kv_shared.empty()) {
     DEEPINFER_RETURN_IF_ERROR(AddFolder("shared", "kv_shared", options.kv_shared,
                                         BytesOr(options.kv_shared_bytes, kSharedBytes), codec, &tiers));
   }
