@@ -74,6 +74,8 @@ Json GenerationJson(const Tokenizer& tokenizer, const SamplingParams& sampling, 
                      {"completion_tokens", generation.completion_tokens()},
                      {"total_tokens", generation.prompt_tokens + generation.completion_tokens()},
                      {"cached_tokens", generation.cached_tokens}};
+  for (const CachedTokens& cached : generation.cached_tokens_by_tier)
+    object["usage"]["cached_tokens_by_tier"][cached.tier] = cached.tokens;
   object["replay"] = ReplayModeName(generation.replay);
   object["drafts"] = {{"steps", generation.drafts.steps},
                       {"drafted", generation.drafts.drafted},

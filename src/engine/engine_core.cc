@@ -158,9 +158,13 @@ Status EngineCore::Build(const KvTierFactory& make_tiers) {
 
 Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
   if (!plan_.options.prefix_cache) return Status::Ok();
-  kv_namespace_ = NamespaceOf(files_, fingerprint_, plan_);
-  DEEPINFER_ASSIGN_OR_RETURN(KvTiers tiers,
-                             make_tiers ? make_tiers(kv_namespace_) : MakeKvTiers(plan_.options, kv_namespace_));
+  std::optional<KvKey> secret;
+  if (!plan_.options.kv_key_file.empty()) {
+    DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(plan_.options.kv_key_file));
+  }
+  kv_namespace_ = NamespaceOf(files_, fingerprint_, plan_, secret);
+  DEEPINFER_ASSIGN_OR_RETURN(
+      KvTiers tiers, make_tiers ? make_tiers(kv_namespace_) : MakeKvTiers(plan_.options, kv_namespace_, secret));
   if (tiers.nearest_first.empty()) return Status::Ok();
   tiers.store.block_bytes = plan_.kv.block_bytes;
   store_ = std::make_unique<TierStore>(std::move(tiers.nearest_first), tiers.store);
@@ -184,6 +188,13 @@ EngineCore::~EngineCore() {
 std::string EngineCore::warning() const {
   const bool trims = plan_.options.draft_length > 0 && plan_.options.variable_drafts;
   std::string warning = trims ? executor_->drafter().warning() : std::string();
+  if (store_ != nullptr) {
+    for (const TierReport& tier : store_->report()) {
+      if (tier.up) continue;
+      warning += fmt::format("{}the KV tier '{}' does not work and is tried again: {}", warning.empty() ? "" : "; ",
+                             tier.name, tier.reason);
+    }
+  }
   if (!calibration_problem_.empty()) warning += (warning.empty() ? "" : "; ") + calibration_problem_;
   return warning;
 }

@@ -90,7 +90,8 @@ Result<KvKey> ReadKvSecret(const std::string& path) {
       fmt::format("kv_key_file: expected 32 bytes or 64 lower-case hexadecimal digits in '{}'", path));
 }
 
-KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan) {
+KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan,
+                        const std::optional<KvKey>& secret) {
   nlohmann::ordered_json description;
   description["checkpoint"] = fingerprint;
   description["tokenizer"] = HashOfFile(files.checkpoint->directory() / "tokenizer.json");
@@ -100,6 +101,10 @@ KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, c
   description["block_tokens"] = kKvBlockTokens;
   description["numerics"] = kNumericsVersion;
   description["replay_modes"] = {ModeText(plan.exact), ModeText(plan.bounded)};
+  // Engines with other keys, or none, do not get in one another's way.
+  if (secret.has_value()) {
+    description["key"] = ToHex(KvNamespace::Make("name of the key " + ToHex(*secret), 0, 0).fingerprint, 8);
+  }
   return KvNamespace::Make(description.dump(), plan.kv.block_bytes, plan.kv.snapshot_bytes);
 }
 
@@ -107,13 +112,10 @@ KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, s
   return KvScope::Make(name_space, ModeText(settings), salt);
 }
 
-Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space) {
+Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space,
+                            const std::optional<KvKey>& secret) {
   KvTiers tiers;
   tiers.transfers.clock = SystemClock;
-  std::optional<KvKey> secret;
-  if (!options.kv_key_file.empty()) {
-    DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(options.kv_key_file));
-  }
   const KvRecordCodec codec(name_space, secret);
   if (options.kv_host_bytes > 0) {
     HostTierOptions host;

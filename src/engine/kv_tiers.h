@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,9 @@ struct KvTiers {
 
 using KvTierFactory = std::function<Result<KvTiers>(const KvNamespace& name_space)>;
 
-/// Covers the checkpoint, tokenizer, activation format, block and ring layout and numerics.
-KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan);
+/// Covers the checkpoint, tokenizer, activation format, block and ring layout, numerics and the key of encryption.
+KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan,
+                        const std::optional<KvKey>& secret = std::nullopt);
 
 /// Rows of different replay settings, or of different salts, are never mixed.
 KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt);
@@ -42,7 +44,8 @@ KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, s
 Result<KvKey> ReadKvSecret(const std::string& path);
 
 /// None when the options ask for none. kInvalidArgument names the option.
-Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space);
+Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space,
+                            const std::optional<KvKey>& secret);
 
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports);
 
