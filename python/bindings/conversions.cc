@@ -92,6 +92,15 @@ EngineOptions EngineOptionsFrom(const py::dict& given) {
   entries.Read("snapshot_memory_bytes", kInteger, &options.snapshot_memory_bytes);
   entries.Read("tpot_target_ms", kNumber, &options.tpot_target_ms);
   entries.Read("prefix_cache", kBool, &options.prefix_cache);
+  entries.Read("kv_host_bytes", kInteger, &options.kv_host_bytes);
+  entries.Read("kv_host_file", "a path", &options.kv_host_file);
+  entries.Read("kv_disk", "a path", &options.kv_disk);
+  entries.Read("kv_disk_bytes", kInteger, &options.kv_disk_bytes);
+  entries.Read("kv_shared", "a path or redis://...", &options.kv_shared);
+  entries.Read("kv_shared_bytes", kInteger, &options.kv_shared_bytes);
+  entries.Read("kv_ttl_seconds", kInteger, &options.kv_ttl_seconds);
+  entries.Read("kv_key_file", "a path", &options.kv_key_file);
+  entries.Read("kv_least_tokens", kInteger, &options.kv_least_tokens);
   entries.Read("asynchronous", kBool, &options.asynchronous);
   std::string replay(ReplayModeName(options.replay));
   entries.Read("replay", "bounded or exact", &replay);
@@ -121,6 +130,15 @@ py::dict EngineOptionsDict(const EngineOptions& options) {
   dict["snapshot_memory_bytes"] = options.snapshot_memory_bytes;
   dict["tpot_target_ms"] = options.tpot_target_ms;
   dict["prefix_cache"] = options.prefix_cache;
+  dict["kv_host_bytes"] = options.kv_host_bytes;
+  dict["kv_host_file"] = options.kv_host_file;
+  dict["kv_disk"] = options.kv_disk;
+  dict["kv_disk_bytes"] = options.kv_disk_bytes;
+  dict["kv_shared"] = options.kv_shared;
+  dict["kv_shared_bytes"] = options.kv_shared_bytes;
+  dict["kv_ttl_seconds"] = options.kv_ttl_seconds;
+  dict["kv_key_file"] = options.kv_key_file;
+  dict["kv_least_tokens"] = options.kv_least_tokens;
   dict["asynchronous"] = options.asynchronous;
   dict["replay"] = std::string(ReplayModeName(options.replay));
   dict["replay_keep"] = options.replay_keep;
@@ -187,6 +205,45 @@ int EffortFrom(const py::object& given) {
   return effort;
 }
 
+py::dict TierDict(const KvTierStatistics& tier) {
+  py::dict dict;
+  dict["name"] = tier.name;
+  dict["up"] = tier.up;
+  dict["reason"] = tier.reason;
+  dict["failures"] = tier.failures;
+  dict["records"] = tier.records;
+  dict["bytes"] = tier.bytes;
+  dict["budget_bytes"] = tier.budget_bytes;
+  dict["cached_tokens"] = tier.cached_tokens;
+  dict["hits"] = tier.hits;
+  dict["misses"] = tier.misses;
+  dict["corrupt"] = tier.corrupt;
+  dict["foreign"] = tier.foreign;
+  dict["read_bytes"] = tier.read_bytes;
+  dict["written"] = tier.written;
+  dict["written_bytes"] = tier.written_bytes;
+  dict["evicted"] = tier.evicted;
+  dict["expired"] = tier.expired;
+  dict["copied_forward"] = tier.copied_forward;
+  dict["dropped"] = tier.dropped;
+  dict["queued_bytes"] = tier.queued_bytes;
+  dict["read_seconds"] = tier.read_seconds;
+  dict["write_seconds"] = tier.write_seconds;
+  return dict;
+}
+
+py::dict TransfersDict(const KvTransferCounts& transfers) {
+  py::dict dict;
+  dict["fetches"] = transfers.fetches;
+  dict["fetched_tokens"] = transfers.fetched_tokens;
+  dict["refused"] = transfers.refused;
+  dict["late"] = transfers.late;
+  dict["short_reads"] = transfers.short_reads;
+  dict["persisted_tokens"] = transfers.persisted_tokens;
+  dict["persisted_rings"] = transfers.persisted_rings;
+  return dict;
+}
+
 py::dict StatisticsDict(const EngineStatistics& statistics) {
   py::dict dict;
   dict["running"] = statistics.running;
@@ -208,6 +265,10 @@ py::dict StatisticsDict(const EngineStatistics& statistics) {
   dict["kv_blocks_cached"] = statistics.kv_blocks_cached;
   dict["snapshots"] = statistics.snapshots;
   dict["snapshots_free"] = statistics.snapshots_free;
+  py::list tiers;
+  for (const KvTierStatistics& tier : statistics.kv_tiers) tiers.append(TierDict(tier));
+  dict["kv_tiers"] = tiers;
+  dict["kv_transfers"] = TransfersDict(statistics.kv_transfers);
   dict["device_seconds"] = statistics.device_seconds;
   dict["host_seconds"] = statistics.host_seconds;
   dict["drafted"] = statistics.drafts.drafted;

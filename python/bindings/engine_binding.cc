@@ -74,6 +74,8 @@ std::unique_ptr<PythonStream> PythonEngine::Submit(const Submission& submission,
   request.sampling = SamplingParamsFrom(sampling);
   request.prompt = submission.prompt;
   request.cache_salt = submission.cache_salt;
+  request.cache_ttl_seconds = submission.cache_ttl_seconds;
+  request.no_store = submission.no_store;
   request.priority = submission.priority;
   if (submission.replay.has_value()) request.replay = ReplayModeFrom(*submission.replay);
   if (submission.is_chat)

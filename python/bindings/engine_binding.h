@@ -44,6 +44,8 @@ class PythonStream {
 struct Submission {
   std::vector<int32_t> prompt;
   std::string cache_salt;
+  std::optional<int64_t> cache_ttl_seconds;
+  bool no_store = false;
   int priority = 0;
   std::optional<std::string> replay;
   bool is_chat = false;  ///< reasoning is told apart from the answer

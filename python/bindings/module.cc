@@ -1,6 +1,7 @@
 // deepinfer._deepinfer: the engine for the Python package, which wraps it (python/deepinfer/_llm.py). Not for users.
 #include <pybind11/stl.h>
 
+#include "base/duration.h"
 #include "conversions.h"
 #include "engine_binding.h"
 #include "status_error.h"
@@ -46,6 +47,14 @@ void BindResults(py::module_& module) {
       .def_property_readonly(
           "replay", [](const Generation& generation) { return std::string(ReplayModeName(generation.replay)); })
       .def_readonly("cached_tokens", &Generation::cached_tokens)
+      .def_property_readonly("cached_tokens_by_tier",
+                             [](const Generation& generation) {
+                               py::dict by_tier;
+                               for (const CachedTokens& cached : generation.cached_tokens_by_tier) {
+                                 by_tier[py::str(cached.tier)] = cached.tokens;
+                               }
+                               return by_tier;
+                             })
       .def_readonly("replayed_tokens", &Generation::replayed_tokens)
       .def_readonly("preemptions", &Generation::preemptions)
       .def_readonly("drafts", &Generation::drafts)
@@ -66,6 +75,8 @@ void BindEngine(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("prompt", &Submission::prompt)
       .def_readwrite("cache_salt", &Submission::cache_salt)
+      .def_readwrite("cache_ttl_seconds", &Submission::cache_ttl_seconds)
+      .def_readwrite("no_store", &Submission::no_store)
       .def_readwrite("priority", &Submission::priority)
       .def_readwrite("replay", &Submission::replay)
       .def_readwrite("is_chat", &Submission::is_chat)
@@ -102,6 +113,7 @@ PYBIND11_MODULE(_deepinfer, module) {
   RegisterErrors();
   BindResults(module);
   BindEngine(module);
+  module.def("parse_duration", &deepinfer::ParseDuration, "text"_a);
   module.def(
       "check_sampling_params", [](const py::object& params) { (void)SamplingParamsFrom(params); }, "params"_a);
 }

@@ -43,6 +43,7 @@ class Generation:
     prompt_logprobs: list[PositionLogprobs]
     replay: str
     cached_tokens: int
+    cached_tokens_by_tier: dict[str, int]
     replayed_tokens: int
     preemptions: int
     drafts: DraftCounts
@@ -63,6 +64,8 @@ class Stream:
 class Submission:
     prompt: list[int]
     cache_salt: str
+    cache_ttl_seconds: int | None
+    no_store: bool
     priority: int
     replay: str | None
     is_chat: bool
@@ -92,4 +95,5 @@ class Engine:
     def clear_prefix_cache(self) -> None: ...
     def close(self) -> None: ...
 
+def parse_duration(text: str) -> int | None: ...
 def check_sampling_params(params: Any) -> None: ...

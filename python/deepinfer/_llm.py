@@ -22,9 +22,11 @@ from ._stream import TICK_MS, AnswerStream
 
 Prompt = Union[str, Mapping[str, Any]]
 """A text, or a dictionary with `prompt` (text) or `prompt_token_ids`, and if wanted `cache_salt` (prefixes are shared
-only between equal ones), `priority` (lower ones are served first) and `replay` ("bounded" or "exact")."""
+only between equal ones), `cache_ttl` (how long the KV tiers keep it: seconds, or a text such as "3d"), `no_store` (True:
+they do not keep it), `priority` (lower ones are served first) and `replay` ("bounded" or "exact")."""
 
-_PROMPT_KEYS = ("prompt", "prompt_token_ids", "cache_salt", "priority", "replay")
+_PROMPT_KEYS = ("prompt", "prompt_token_ids", "cache_salt", "cache_ttl", "no_store", "priority", "replay")
+_MOST_CACHE_TTL = 365 * 86_400
 _MOST_STREAM_THREADS = 1024
 
 
@@ -49,6 +51,15 @@ class LLM:
         snapshot_memory: int | str | None = None,
         tpot_target_ms: float | None = None,
         enable_prefix_caching: bool | None = None,
+        kv_host: int | str | None = None,
+        kv_host_file: str | os.PathLike[str] | None = None,
+        kv_disk: str | os.PathLike[str] | None = None,
+        kv_disk_size: int | str | None = None,
+        kv_shared: str | os.PathLike[str] | None = None,
+        kv_shared_size: int | str | None = None,
+        kv_ttl: int | str | None = None,
+        kv_key_file: str | os.PathLike[str] | None = None,
+        kv_least_tokens: int | None = None,
         replay: str | None = None,
         replay_keep: int | None = None,
         replay_grid: int | None = None,
@@ -73,6 +84,15 @@ class LLM:
             snapshot_memory: of the prefix cache's ring snapshots, likewise.
             tpot_target_ms: prefill yields when a step would take longer; 0: never.
             enable_prefix_caching: share what prompts have in common (on).
+            kv_host: host memory for prefixes that the KV pool has no room for, a size; None: none.
+            kv_host_file: engines that name the same file share the host tier.
+            kv_disk: folder on a local disk that keeps prefixes, also for the next start.
+            kv_disk_size: of all engines in that folder together ("16GiB").
+            kv_shared: folder that several machines mount, or "redis://...".
+            kv_shared_size: of the shared folder ("64GiB").
+            kv_ttl: how long prefixes are kept there: seconds, or a text such as "90s", "30m", "12h" ("3d").
+            kv_key_file: 32 bytes, or 64 hexadecimal digits: what is kept is encrypted.
+            kv_least_tokens: shorter prefixes are neither kept nor fetched (256).
             replay: "bounded", as the model is served, or "exact" (docs/kv-cache.md).
             replay_keep: with bounded replay, tokens of a prompt that pass the decoder.
             replay_grid: with bounded replay, tokens between restart points.
@@ -104,6 +124,15 @@ class LLM:
             "snapshot_memory_bytes": _memory_size("snapshot_memory", snapshot_memory),
             "tpot_target_ms": tpot_target_ms,
             "prefix_cache": enable_prefix_caching,
+            "kv_host_bytes": _memory_size("kv_host", kv_host),
+            "kv_host_file": _path(kv_host_file),
+            "kv_disk": _path(kv_disk),
+            "kv_disk_bytes": _memory_size("kv_disk_size", kv_disk_size),
+            "kv_shared": _path(kv_shared),
+            "kv_shared_bytes": _memory_size("kv_shared_size", kv_shared_size),
+            "kv_ttl_seconds": _ttl("kv_ttl", kv_ttl),
+            "kv_key_file": _path(kv_key_file),
+            "kv_least_tokens": kv_least_tokens,
             "replay": replay,
             "replay_keep": replay_keep,
             "replay_grid": replay_grid,
@@ -198,7 +227,8 @@ class LLM:
         return self._engine.options()
 
     def statistics(self) -> dict[str, Any]:
-        """Counts since the start: requests, tokens, rows, blocks, drafts, seconds."""
+        """Counts since the start: requests, tokens, rows, blocks, drafts, seconds; `kv_tiers`, a list of what each tier
+        behind the KV pool holds and did, nearest first; `kv_transfers`, what came from them and went to them."""
         return self._engine.statistics()
 
     def memory_plan(self) -> dict[str, int]:
@@ -206,7 +236,7 @@ class LLM:
         return {line.key: line.bytes for line in self._engine.memory_plan()}
 
     def clear_prefix_cache(self) -> None:
-        """Forgets every cached prefix that no running request uses."""
+        """Forgets every cached prefix in the KV pool that no running request uses. What KV tiers keep, stays."""
         self._engine.clear_prefix_cache()
 
     def close(self) -> None:
@@ -247,6 +277,11 @@ class LLM:
                 ids.insert(0, self.bos_token_id)
         _assign(submission, "prompt", "prompt_token_ids", ids, "a list of token ids")
         _assign(submission, "cache_salt", "cache_salt", entry.get("cache_salt", ""), "a text")
+        submission.cache_ttl_seconds = _ttl("cache_ttl", entry.get("cache_ttl"))
+        no_store = entry.get("no_store", False)
+        if not isinstance(no_store, bool):
+            raise InvalidArgumentError(f"no_store: expected True or False, found {no_store!r:.80}")
+        submission.no_store = no_store
         _assign(submission, "priority", "priority", entry.get("priority", 0), "an integer")
         _assign(submission, "replay", "replay", entry.get("replay"), "bounded or exact")
         return submission, text
@@ -357,6 +392,22 @@ def _assign(submission: _deepinfer.Submission, member: str, field: str, value: A
 def _encodable(text: str) -> str:
     """Lone surrogates, which UTF-8 has no bytes for, become U+FFFD, as ill-formed input does elsewhere."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _path(value: str | os.PathLike[str] | None) -> str | None:
+    return None if value is None else os.fspath(value)
+
+
+def _ttl(field: str, value: int | str | None) -> int | None:
+    """Seconds of a number or of a text such as 30m, 12h, 3d."""
+    if value is None:
+        return None
+    seconds = _deepinfer.parse_duration(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= _MOST_CACHE_TTL:
+        raise InvalidArgumentError(
+            f"{field}: expected 1 s to 365 d, as whole seconds or a text such as 90s, 30m, 12h or 3d, found {value!r:.80}"
+        )
+    return seconds
 
 
 def _memory_size(field: str, value: int | str | None) -> int | None:

@@ -93,6 +93,8 @@ class RequestOutput:
     """Submission to the first token."""
     total_ms: float
     """Submission to the end."""
+    cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
+    """num_cached_tokens by where they came from: device, host, disk, shared or redis."""
     finished: bool = True
 
 
@@ -155,6 +157,7 @@ class Submitted:
             queue_ms=generation.queue_ms,
             first_token_ms=generation.first_token_ms,
             total_ms=generation.total_ms,
+            cached_tokens_by_tier=generation.cached_tokens_by_tier,
         )
 
     def _completion(self, index: int, choice: _deepinfer.Choice) -> CompletionOutput:

@@ -15,6 +15,8 @@
 
 namespace deepinfer {
 
+inline constexpr int64_t kMostCacheTtlSeconds = int64_t{365} * 86'400;
+
 /// What the client asked for besides the prompt, checked for range. An empty optional means that the client left it
 /// open; the defaults depend on the model and are applied where the request is submitted.
 struct RequestSettings {
@@ -55,6 +57,8 @@ struct RequestSettings {
   // How the request is served.
   std::string user;  ///< whom the client serves with it, at most 512 characters; empty: not told
   std::string cache_salt;
+  std::optional<int64_t> cache_ttl_seconds;  ///< 1 to kMostCacheTtlSeconds
+  bool no_store = false;
   int64_t priority = 0;  ///< lower ones first; fits 32 bits
   std::optional<ReplayMode> replay;
 };

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <limits>
 
+#include "base/duration.h"
+
 namespace deepinfer {
 namespace {
 
@@ -72,6 +74,26 @@ Status CheckShortText(const std::string& path, std::string_view text) {
   return CheckCount(path, "characters", characters, kMaxCharacters);
 }
 
+// Seconds as a number, or a text with a unit.
+Status ReadCacheTtl(const ObjectReader& body, RequestSettings* settings) {
+  const JsonValue* ttl = body.Find("cache_ttl");
+  if (ttl == nullptr) {
+    // Of OpenAI's policies only this one names a time.
+    const JsonValue* retention = body.Find("prompt_cache_retention");
+    const std::string* policy = retention == nullptr ? nullptr : retention->AsString();
+    if (policy != nullptr && *policy == "24h") settings->cache_ttl_seconds = ParseDuration(*policy);
+    return Status::Ok();
+  }
+  const std::string* text = ttl->AsString();
+  const std::optional<int64_t> seconds = text != nullptr ? ParseDuration(*text) : ttl->AsInt64();
+  if (!seconds.has_value() || *seconds < 1 || *seconds > kMostCacheTtlSeconds) {
+    return ExpectedError(body.PathOf("cache_ttl"),
+                         "1 s to 365 d, as whole seconds or a text such as 90s, 30m, 12h or 3d", *ttl);
+  }
+  settings->cache_ttl_seconds = seconds;
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<int32_t> ReadTokenId(const JsonValue& value, std::string_view path) {
@@ -105,6 +127,8 @@ Status ReadServingFields(const ObjectReader& body, RequestSettings* settings) {
   DEEPINFER_ASSIGN_OR_RETURN(const std::optional<std::string> salt, body.OptionalString("cache_salt"));
   settings->cache_salt = salt.value_or("");
   DEEPINFER_RETURN_IF_ERROR(CheckShortText(body.PathOf("cache_salt"), settings->cache_salt));
+  DEEPINFER_RETURN_IF_ERROR(ReadCacheTtl(body, settings));
+  DEEPINFER_ASSIGN_OR_RETURN(settings->no_store, body.Bool("no_store", false));
   DEEPINFER_ASSIGN_OR_RETURN(
       const std::optional<int64_t> priority,
       body.OptionalInteger("priority", std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));

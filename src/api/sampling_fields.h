@@ -18,7 +18,7 @@ namespace deepinfer {
 /// ignore_eos. To be read after max_tokens.
 Status ReadSamplingFields(const ObjectReader& body, RequestSettings* settings);
 
-/// cache_salt, priority and replay.
+/// cache_salt, cache_ttl (or OpenAI's prompt_cache_retention), no_store, priority and replay.
 Status ReadServingFields(const ObjectReader& body, RequestSettings* settings);
 
 /// Whom the client serves, in the field `key`; stays as it is when the field is not given.

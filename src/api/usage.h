@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "deepinfer/generation.h"
 
 namespace deepinfer {
 
@@ -14,6 +17,9 @@ struct Usage {
   int64_t cached_tokens = 0;      ///< of the prompt: taken from the prefix cache
   int64_t completion_tokens = 0;  ///< of all choices, without the end-of-sentence token
   int64_t reasoning_tokens = 0;   ///< of these: the reasoning's text, without </think>
+  /// Their sum is cached_tokens. Told only when one of them is not the device, so that usage without tiers is as the
+  /// protocols know it.
+  std::vector<CachedTokens> cached_tokens_by_tier = {};
 };
 
 /// The `usage` object of Chat Completions and Completions; reasoning tokens are told when `thinking`.

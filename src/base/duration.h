@@ -1,6 +1,6 @@
-// Durations as people write them.
+// Spans of time as people write them: "90s", "30m", "12h", "3d".
 //
-// Thread-safety: pure function.
+// Thread-safety: pure functions. Ownership: none.
 #ifndef DEEPINFER_BASE_DURATION_H_
 #define DEEPINFER_BASE_DURATION_H_
 
@@ -10,10 +10,9 @@
 
 namespace deepinfer {
 
-inline constexpr std::string_view kDurationForms = "seconds, or a number with s, m, h or d, such as 90s or 3d";
-
-/// "90", "90s", "30m", "12h", "3d" -> seconds; nothing: something else, or more than fits.
-std::optional<int64_t> ParseSeconds(std::string_view text);
+/// A whole number and its unit, s, m, h or d, without blanks -> seconds; nothing for any other text, and for spans that
+/// do not fit.
+std::optional<int64_t> ParseDuration(std::string_view text);
 
 }  // namespace deepinfer
 

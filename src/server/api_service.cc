@@ -260,11 +260,23 @@ HttpResponse ApiService::Model(const std::string& id) const {
 
 HttpResponse ApiService::Load() const {
   const EngineStatistics now = parts_.model.engine->statistics();
+  // Why a tier is down may name files and hosts of the operator: every key may ask here, so it is not told.
+  nlohmann::ordered_json tiers = nlohmann::ordered_json::array();
+  for (const KvTierStatistics& tier : now.kv_tiers) {
+    tiers.push_back({{"name", tier.name},
+                     {"up", tier.up},
+                     {"records", tier.records},
+                     {"bytes", tier.bytes},
+                     {"budget_bytes", tier.budget_bytes},
+                     {"cached_tokens", tier.cached_tokens},
+                     {"queued_bytes", tier.queued_bytes}});
+  }
   return JsonResponse({{"running", now.running},
                        {"waiting", now.waiting},
                        {"kv_blocks", now.kv_blocks},
                        {"kv_blocks_free", now.kv_blocks_free},
                        {"kv_blocks_cached", now.kv_blocks_cached},
+                       {"kv_tiers", std::move(tiers)},
                        {"generated_tokens", now.generated_tokens},
                        {"prompt_tokens", now.prompt_tokens},
                        {"cached_tokens", now.cached_tokens},

@@ -86,6 +86,8 @@ GenerationRequest RequestOf(const RequestSettings& settings, std::vector<int32_t
   request.sampling.max_tokens = max_tokens;
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, max_tokens);
   request.cache_salt = settings.cache_salt;
+  request.cache_ttl_seconds = settings.cache_ttl_seconds;
+  request.no_store = settings.no_store;
   request.priority = static_cast<int>(settings.priority);
   request.replay = settings.replay;
   return request;

@@ -5,6 +5,17 @@
 namespace deepinfer {
 namespace {
 
+void AddTo(const std::vector<CachedTokens>& more, std::vector<CachedTokens>* by_tier) {
+  for (const CachedTokens& cached : more) {
+    const auto same = std::ranges::find(*by_tier, cached.tier, &CachedTokens::tier);
+    if (same == by_tier->end()) {
+      by_tier->push_back(cached);
+    } else {
+      same->tokens += cached.tokens;
+    }
+  }
+}
+
 // A client that does not read must not make the server hold its answer as text.
 constexpr int64_t kMostBytesAtOnce = int64_t{64} << 10;
 constexpr size_t kTokensOfSlice = 64;
@@ -54,7 +65,10 @@ void GenerationSession::Begin(std::string* out) {
 Usage GenerationSession::CurrentUsage() const {
   Usage usage;
   usage.prompt_tokens = report_.usage.prompt_tokens;
-  for (const Source& source : sources_) usage.cached_tokens += source.cached_tokens;
+  for (const Source& source : sources_) {
+    usage.cached_tokens += source.cached_tokens;
+    AddTo(source.cached_tokens_by_tier, &usage.cached_tokens_by_tier);
+  }
   for (const ChoiceState& choice : choices_) {
     usage.completion_tokens += choice.reader->completion_tokens();
     usage.reasoning_tokens += choice.reader->reasoning_tokens();
@@ -116,6 +130,7 @@ void GenerationSession::ReadSlice(size_t index, std::string* out) {
   if (!last) {
     slice.index = all.index;
     slice.cached_tokens = all.cached_tokens;
+    slice.cached_tokens_by_tier = all.cached_tokens_by_tier;
   }
   slice.ids = std::move(ids);
   slice.logprobs = std::move(logprobs);
@@ -145,6 +160,7 @@ void GenerationSession::Read(Source& source, const GenerationDelta& delta, std::
   ChoiceState& choice = choices_[static_cast<size_t>(index)];
   if (choice.finished) return;
   source.cached_tokens = delta.cached_tokens;
+  source.cached_tokens_by_tier = delta.cached_tokens_by_tier;
   // An error without a single token can still be the status of the response.
   if (!delta.ids.empty() || !delta.finished || delta.finish_reason != FinishReason::kError) Begin(out);
   AnswerPiece piece;

@@ -78,6 +78,7 @@ class GenerationSession {
     std::unique_ptr<GenerationStream> stream;
     std::vector<int64_t> choices;  // [n of the stream] index of the choice in the answer
     int64_t cached_tokens = 0;
+    std::vector<CachedTokens> cached_tokens_by_tier;
     std::optional<GenerationDelta> unread;  // taken from the stream, its tokens from `next` on not yet told
     size_t next = 0;
     bool done = false;

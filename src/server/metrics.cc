@@ -90,7 +90,10 @@ void WriteCache(const EngineStatistics& engine, ExpositionWriter* out) {
   out->WriteCounter(kVllm, "prefix_cache_hits_total", "Prompt tokens that were found in the prefix cache.",
                     engine.cached_tokens);
   out->BeginCounter(kOurs, "prefix_cache_hit_tokens_total", "Prompt tokens taken from the prefix cache, by tier.");
-  out->Sample(engine.cached_tokens, {{"tier", "device"}});
+  int64_t from_device = engine.cached_tokens;
+  for (const KvTierStatistics& tier : engine.kv_tiers) from_device -= tier.cached_tokens;
+  out->Sample(std::max<int64_t>(0, from_device), {{"tier", "device"}});
+  for (const KvTierStatistics& tier : engine.kv_tiers) out->Sample(tier.cached_tokens, {{"tier", tier.name}});
   out->WriteCounter(kOurs, "replay_tokens_total", "Cached tokens that were computed again to rebuild windows.",
                     engine.replayed_tokens);
   out->BeginGauge(kOurs, "kv_blocks", "KV blocks: held by running requests, by the prefix cache alone, free.");
@@ -102,6 +105,59 @@ void WriteCache(const EngineStatistics& engine, ExpositionWriter* out) {
   out->Sample(engine.snapshots_free, {{"state", "free"}});
 }
 
+void WriteTiers(const EngineStatistics& engine, ExpositionWriter* out) {
+  if (engine.kv_tiers.empty()) return;
+  const auto sample = [&](auto member) {
+    for (const KvTierStatistics& tier : engine.kv_tiers) out->Sample(tier.*member, {{"tier", tier.name}});
+  };
+  const auto gauge = [&](std::string_view name, std::string_view help, auto member) {
+    out->BeginGauge(kOurs, name, help);
+    sample(member);
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, auto member) {
+    out->BeginCounter(kOurs, name, help);
+    sample(member);
+  };
+  using Tier = KvTierStatistics;
+  out->BeginGauge(kOurs, "kv_tier_up", "1 when the tier works, 0 while it is left alone.");
+  for (const Tier& tier : engine.kv_tiers) out->Sample(int64_t{tier.up ? 1 : 0}, {{"tier", tier.name}});
+  counter("kv_tier_failures_total", "Times the tier went down.", &Tier::failures);
+  gauge("kv_tier_records", "Records of this model in the tier.", &Tier::records);
+  gauge("kv_tier_bytes", "Bytes of the tier that count against its budget.", &Tier::bytes);
+  gauge("kv_tier_budget_bytes", "Budget of the tier, 0: none.", &Tier::budget_bytes);
+  gauge("kv_tier_queued_bytes", "Bytes that wait to be written.", &Tier::queued_bytes);
+  counter("kv_tier_hits_total", "Records that were read.", &Tier::hits);
+  counter("kv_tier_misses_total", "Records that were asked for and not there.", &Tier::misses);
+  counter("kv_tier_read_bytes_total", "Bytes that were read.", &Tier::read_bytes);
+  counter("kv_tier_read_seconds_total", "Time spent reading.", &Tier::read_seconds);
+  counter("kv_tier_written_records_total", "Records that were written.", &Tier::written);
+  counter("kv_tier_written_bytes_total", "Bytes that were written.", &Tier::written_bytes);
+  counter("kv_tier_write_seconds_total", "Time spent writing.", &Tier::write_seconds);
+  counter("kv_tier_dropped_records_total", "Records that were not kept: the queue was full, or the tier down.",
+          &Tier::dropped);
+  counter("kv_tier_evicted_records_total", "Records that made room for others.", &Tier::evicted);
+  counter("kv_tier_expired_records_total", "Records whose time was over.", &Tier::expired);
+  counter("kv_tier_copied_forward_records_total", "Records that were saved from a place that was given up.",
+          &Tier::copied_forward);
+  counter("kv_tier_corrupt_records_total", "Records that were dropped because they did not prove themselves.",
+          &Tier::corrupt);
+  counter("kv_tier_foreign_total", "Files or records of another version or model, which were left alone.",
+          &Tier::foreign);
+
+  const KvTransferCounts& transfers = engine.kv_transfers;
+  out->WriteCounter(kOurs, "kv_fetches_total", "Prefixes that were fetched from a tier.", transfers.fetches);
+  out->WriteCounter(kOurs, "kv_fetched_tokens_total", "Tokens that arrived from tiers.", transfers.fetched_tokens);
+  out->WriteCounter(kOurs, "kv_fetches_refused_total",
+                    "Prefixes that were found and not fetched: computing was faster.", transfers.refused);
+  out->WriteCounter(kOurs, "kv_fetches_late_total", "Fetches that ended at their deadline.", transfers.late);
+  out->WriteCounter(kOurs, "kv_fetch_short_reads_total", "Fetches in which a record was missing or wrong.",
+                    transfers.short_reads);
+  out->WriteCounter(kOurs, "kv_persisted_tokens_total", "Tokens that were handed to the tiers.",
+                    transfers.persisted_tokens);
+  out->WriteCounter(kOurs, "kv_persisted_rings_total", "Snapshots of window rings that were handed to the tiers.",
+                    transfers.persisted_rings);
+}
+
 }  // namespace
 
 void WriteEngineMetrics(const EngineStatistics& engine, ExpositionWriter* out) {
@@ -111,6 +167,7 @@ void WriteEngineMetrics(const EngineStatistics& engine, ExpositionWriter* out) {
   out->WriteCounter(kVllm, "prompt_tokens_total", "Prompt tokens, cached ones included.", engine.prompt_tokens);
   out->WriteCounter(kVllm, "generation_tokens_total", "Generated tokens.", engine.generated_tokens);
   WriteCache(engine, out);
+  WriteTiers(engine, out);
   WriteDrafts(engine, out);
 
   out->BeginCounter(kOurs, "engine_requests_total", "Requests that left the engine.");

@@ -409,5 +409,27 @@ TEST(AnswerEncoder, AFailureWithoutAStreamIsTheErrorBody) {
   }
 }
 
+TEST(Usage, TellsTiersOnlyWhenOneStandsBehindTheDevice) {
+  const auto told = [](std::vector<CachedTokens> by_tier) {
+    Usage usage = kUsage;
+    usage.cached_tokens_by_tier = std::move(by_tier);
+    std::string chat, responses, messages;
+    AppendCompletionUsage(usage, false, &chat);
+    AppendResponsesUsage(usage, &responses);
+    AppendMessagesUsage(usage, &messages);
+    ordered_json tiers = Json(chat)["prompt_tokens_details"]["cached_tokens_by_tier"];
+    EXPECT_EQ(tiers, Json(responses)["input_tokens_details"]["cached_tokens_by_tier"]);
+    EXPECT_EQ(tiers, Json(messages)["cached_tokens_by_tier"]);
+    EXPECT_EQ(Json(chat)["prompt_tokens_details"]["cached_tokens"], 4);
+    EXPECT_EQ(Json(messages)["cache_read_input_tokens"], 4);
+    return tiers.dump();
+  };
+  EXPECT_EQ(told({}), "null");
+  EXPECT_EQ(told({{"device", 4}}), "null");
+  EXPECT_EQ(told({{"device", 4}, {"disk", 0}}), "null");
+  EXPECT_EQ(told({{"disk", 4}}), R"({"disk":4})");
+  EXPECT_EQ(told({{"device", 1}, {"host", 0}, {"disk", 2}, {"redis", 1}}), R"({"device":1,"disk":2,"redis":1})");
+}
+
 }  // namespace
 }  // namespace deepinfer

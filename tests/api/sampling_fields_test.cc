@@ -56,14 +56,35 @@ TEST(SamplingFields, LeftOpen) {
   EXPECT_FALSE(settings.ignore_eos);
   EXPECT_FALSE(settings.replay.has_value());
   EXPECT_EQ(settings.priority, 0);
+  EXPECT_FALSE(settings.cache_ttl_seconds.has_value());
+  EXPECT_FALSE(settings.no_store);
+}
+
+TEST(SamplingFields, HowLongAPrefixIsKept) {
+  const auto ttl = [](const std::string& fields) { return ParseChatRequest(Chat(fields))->settings.cache_ttl_seconds; };
+  EXPECT_EQ(ttl(R"("cache_ttl":1)"), 1);
+  EXPECT_EQ(ttl(R"("cache_ttl":31536000)"), 31'536'000);
+  EXPECT_EQ(ttl(R"("cache_ttl":"365d")"), 31'536'000);
+  EXPECT_EQ(ttl(R"("cache_ttl":"90s")"), 90);
+  EXPECT_EQ(ttl(R"("cache_ttl":"12h")"), 43'200);
+  EXPECT_EQ(ttl(R"("cache_ttl":null)"), std::nullopt);
+  // OpenAI's field: one of its policies is a time, and ours counts when both are given.
+  EXPECT_EQ(ttl(R"("prompt_cache_retention":"24h")"), 86'400);
+  EXPECT_EQ(ttl(R"("prompt_cache_retention":"24h","cache_ttl":"30m")"), 1'800);
+  for (const char* other : {"null", "\"in-memory\"", "\"in_memory\"", "\"3d\"", "24", "[]"}) {
+    EXPECT_EQ(ttl(std::string("\"prompt_cache_retention\":") + other), std::nullopt) << other;
+  }
 }
 
 TEST(SamplingFields, HowARequestIsServedInEveryProtocol) {
-  const std::string fields = R"("cache_salt":"s","priority":-5,"replay":"exact","model":"m",)";
+  const std::string fields =
+      R"("cache_salt":"s","priority":-5,"replay":"exact","cache_ttl":"3d","no_store":true,"model":"m",)";
   const auto expect = [](const RequestSettings& settings) {
     EXPECT_EQ(settings.cache_salt, "s");
     EXPECT_EQ(settings.priority, -5);
     EXPECT_EQ(settings.replay, ReplayMode::kExact);
+    EXPECT_EQ(settings.cache_ttl_seconds, 259'200);
+    EXPECT_TRUE(settings.no_store);
   };
   const std::string messages = R"("messages":[{"role":"user","content":"q"}]})";
   expect(ParseChatRequest("{" + fields + messages)->settings);
@@ -115,6 +136,16 @@ TEST(SamplingFields, Errors) {
       {R"("include_stop_str_in_output":1)", "include_stop_str_in_output: expected true or false"},
       {R"("cache_salt":5)", "cache_salt: expected a string"},
       {"\"cache_salt\":\"" + std::string(513, 'a') + "\"", "cache_salt: expected at most 512 characters, found 513"},
+      {R"("cache_ttl":0)",
+       "cache_ttl: expected 1 s to 365 d, as whole seconds or a text such as 90s, 30m, 12h or 3d, found 0"},
+      {R"("cache_ttl":31536001)", "cache_ttl: expected 1 s to 365 d"},
+      {R"("cache_ttl":"366d")", "cache_ttl: expected 1 s to 365 d"},
+      {R"("cache_ttl":"0s")", "cache_ttl: expected 1 s to 365 d"},
+      {R"("cache_ttl":"3 days")", "cache_ttl: expected 1 s to 365 d"},
+      {R"("cache_ttl":"90")", "cache_ttl: expected 1 s to 365 d"},
+      {R"("cache_ttl":1.5)", "cache_ttl: expected 1 s to 365 d"},
+      {R"("cache_ttl":true)", "cache_ttl: expected 1 s to 365 d"},
+      {R"("no_store":"yes")", "no_store: expected true or false, found \"yes\""},
       {R"("priority":2147483648)", "priority: expected an integer from -2147483648 to 2147483647"},
       {R"("replay":"none")", "replay: expected bounded or exact, found \"none\""},
       {R"("user":5)", "user: expected a string, found 5"},

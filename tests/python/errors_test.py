@@ -91,6 +91,13 @@ class Kinds(unittest.TestCase):
             refused(
                 f"kv_memory: expected a size such as 512MiB, 1.5G or a number of bytes, found {size!r}", kv_memory=size
             )
+        refused(
+            "kv_ttl: expected 1 s to 365 d, as whole seconds or a text such as 90s, 30m, 12h or 3d, found '3 days'",
+            kv_ttl="3 days",
+        )
+        refused(
+            "kv_disk_size: expected a size such as 512MiB, 1.5G or a number of bytes, found 'big'", kv_disk_size="big"
+        )
         with self.assertRaises(deepinfer.ResourceExhaustedError):
             LLM(model, kv_memory="9000TiB", profile_steps=False)
         with self.assertRaises(TypeError):
@@ -119,12 +126,16 @@ class Kinds(unittest.TestCase):
         )
         refused("prompts: expected a text or a dictionary with prompt or prompt_token_ids, found 1", [1, 2])
         refused("prompts: expected either prompt or prompt_token_ids", {})
-        refused("prompts: expected prompt, prompt_token_ids, cache_salt, priority, replay, found 'text'", {"text": "a"})
+        refused("prompts: expected prompt, prompt_token_ids, cache_salt, cache_ttl, no_store, priority, replay, found 'text'", {"text": "a"})
         refused("prompt: expected a text, found 5", {"prompt": 5})
         refused("prompt: expected at least one token, found none", {"prompt_token_ids": []})
         refused("prompt: expected token ids of 0 to 8191, found 8192", {"prompt_token_ids": [8192]})
         refused("prompt_token_ids: expected a list of token ids, found ['a']", {"prompt_token_ids": ["a"]})
         refused("replay: expected bounded or exact, found 'x'", {"prompt": "a", "replay": "x"})
+        for ttl in ("forever", "366d", 0, 1.5, True, ""):
+            expected = "1 s to 365 d, as whole seconds or a text such as 90s, 30m, 12h or 3d"
+            refused(f"cache_ttl: expected {expected}, found {ttl!r}", {"prompt": "a", "cache_ttl": ttl})
+        refused("no_store: expected True or False, found 'yes'", {"prompt": "a", "no_store": "yes"})
         refused("priority: expected an integer, found 'x'", {"prompt": "a", "priority": "x"})
         refused("sampling_params: expected one, or one for each of 2 prompts, found 1", ["a", "b"], [SamplingParams()])
         refused("sampling_params: expected SamplingParams, found 5", ["a"], [5])

@@ -305,6 +305,94 @@ TEST(ApiService, AClientThatDoesNotReadIsDropped) {
   EXPECT_EQ(server.metrics.slow_readers_dropped.value(), 1);
 }
 
+TEST(ApiService, TellsFromWhichTierAPromptCame) {
+  TestServer server([](const GenerationRequest& request) {
+    FakeAnswer answer = Says("Yes.")(request);
+    answer.cached_tokens = 5;
+    answer.cached_tokens_by_tier = {{"device", 1}, {"disk", 4}};
+    return answer;
+  });
+  const json one = {{"device", 1}, {"disk", 4}};
+  const json chat = Post(server.port(), "/v1/chat/completions", Chat("x")).json();
+  EXPECT_EQ(chat["usage"]["prompt_tokens_details"]["cached_tokens_by_tier"], one);
+  EXPECT_EQ(ReadChat(Post(server.port(), "/v1/chat/completions", Chat("x", {{"stream", true}})).body).usage,
+            chat["usage"]);
+  const json response = Post(server.port(), "/v1/responses", {{"model", "nano"}, {"input", "x"}}).json();
+  EXPECT_EQ(response["usage"]["input_tokens_details"]["cached_tokens_by_tier"], one);
+  EXPECT_EQ(Post(server.port(), "/v1/messages", Chat("x")).json()["usage"]["cached_tokens_by_tier"], one);
+  // Two prompts together.
+  const json both = Post(server.port(), "/v1/completions", {{"model", "nano"}, {"prompt", {"x", "y"}}}).json();
+  EXPECT_EQ(both["usage"]["prompt_tokens_details"]["cached_tokens_by_tier"], json({{"device", 2}, {"disk", 8}}));
+}
+
+TEST(ApiService, TheFirstEventOfALongAnswerTellsItsTiers) {
+  TestServer server([](const GenerationRequest&) {
+    FakeAnswer answer;
+    (void)NanoTokenizer().Encode(std::string(2000, 'x'), &answer.ids);
+    answer.ids.push_back(*NanoTokenizer().IdOfAddedToken(special_token::kEndOfSentence));
+    answer.cached_tokens = 4;
+    answer.cached_tokens_by_tier = {{"disk", 4}};
+    return answer;
+  });
+  const json request = Chat("x", {{"stream", true}, {"max_tokens", 3000}});
+  const std::vector<SseEvent> events = ParseSse(Post(server.port(), "/v1/messages", request).body);
+  ASSERT_GT(events.size(), 4u);
+  const json start = json::parse(events.front().data);
+  EXPECT_EQ(start["message"]["usage"]["cached_tokens_by_tier"], json({{"disk", 4}}));
+  const json end = json::parse(events[events.size() - 2].data);
+  EXPECT_EQ(end["usage"]["cached_tokens_by_tier"], json({{"disk", 4}}));
+}
+
+TEST(ApiService, HowLongAPrefixIsKeptReachesTheEngine) {
+  TestServer server(Says("Yes."));
+  const json fields = {{"cache_ttl", "2h"}, {"no_store", true}};
+  EXPECT_EQ(Post(server.port(), "/v1/chat/completions", Chat("x", fields)).status, 200);
+  EXPECT_EQ(Post(server.port(), "/v1/messages", Chat("x", fields)).status, 200);
+  json completion = {{"model", "nano"}, {"prompt", "x"}};
+  EXPECT_EQ(Post(server.port(), "/v1/completions", completion).status, 200);
+  completion.update(fields);
+  EXPECT_EQ(Post(server.port(), "/v1/completions", completion).status, 200);
+  const std::vector<GenerationRequest> requests = server.engine.requests();
+  ASSERT_EQ(requests.size(), 4u);
+  for (const size_t with : {0u, 1u, 3u}) {
+    EXPECT_EQ(requests[with].cache_ttl_seconds, 7200);
+    EXPECT_TRUE(requests[with].no_store);
+  }
+  EXPECT_EQ(requests[2].cache_ttl_seconds, std::nullopt);
+  EXPECT_FALSE(requests[2].no_store);
+  const ClientResponse refused = Post(server.port(), "/v1/responses", Chat("x", {{"cache_ttl", "forever"}}));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "cache_ttl");
+}
+
+TEST(ApiService, LoadTellsTheTiersAndNotWhyOneIsDown) {
+  TestServer server(Says("Yes."));
+  EXPECT_EQ(Get(server.port(), "/load").json()["kv_tiers"], json::array());
+  KvTierStatistics host;
+  host.name = "host";
+  KvTierStatistics disk;
+  disk.name = "disk";
+  disk.up = false;
+  disk.reason = "/secret/place: no space";
+  disk.records = 10;
+  disk.bytes = 570'000;
+  disk.budget_bytes = 1'000'000;
+  disk.cached_tokens = 640;
+  disk.queued_bytes = 57'000;
+  server.engine.SetTiers({host, disk});
+  const ClientResponse load = Get(server.port(), "/load");
+  ASSERT_EQ(load.json()["kv_tiers"].size(), 2u);
+  EXPECT_EQ(load.json()["kv_tiers"][0]["name"], "host");
+  EXPECT_EQ(load.json()["kv_tiers"][1], json({{"name", "disk"},
+                                              {"up", false},
+                                              {"records", 10},
+                                              {"bytes", 570'000},
+                                              {"budget_bytes", 1'000'000},
+                                              {"cached_tokens", 640},
+                                              {"queued_bytes", 57'000}}));
+  EXPECT_EQ(load.body.find("secret"), std::string::npos);
+}
+
 TEST(ApiService, WantsAKeyForAllButHealth) {
   TestServerOptions options;
   options.api_keys = "alice:secret-a concurrency=1\nbob:secret-b requests_per_minute=1\n";

@@ -101,6 +101,11 @@ void FakeEngine::FailSubmissions(const Status& status) {
   submit_status_ = status;
 }
 
+void FakeEngine::SetTiers(std::vector<KvTierStatistics> tiers) {
+  const std::lock_guard lock(mutex_);
+  tiers_ = std::move(tiers);
+}
+
 Result<std::unique_ptr<GenerationStream>> FakeEngine::Submit(GenerationRequest request) {
   DEEPINFER_RETURN_IF_ERROR(request.sampling.Validate());
   const auto state = std::make_shared<StreamState>(request.sampling.n, request.on_news);
@@ -108,6 +113,7 @@ Result<std::unique_ptr<GenerationStream>> FakeEngine::Submit(GenerationRequest r
   state->Update([&](Generation* generation) {
     generation->prompt_tokens = std::ssize(request.prompt);
     generation->cached_tokens = answer.cached_tokens;
+    generation->cached_tokens_by_tier = answer.cached_tokens_by_tier;
     generation->queue_ms = 1;
   });
   const std::lock_guard lock(mutex_);
@@ -138,6 +144,7 @@ EngineStatistics FakeEngine::statistics() const {
   statistics.finished = finished_;
   statistics.cancelled = cancelled_;
   statistics.kv_blocks = statistics.kv_blocks_free = 100;
+  statistics.kv_tiers = tiers_;
   return statistics;
 }
 

@@ -27,6 +27,7 @@ struct FakeAnswer {
   bool hold = false;  ///< nothing is said behind `hold_after` ids before Release
   size_t hold_after = 0;
   int64_t cached_tokens = 0;  ///< of the prompt
+  std::vector<CachedTokens> cached_tokens_by_tier;
 };
 
 class FakeEngine final : public Engine {
@@ -49,6 +50,8 @@ class FakeEngine final : public Engine {
   /// Answers that are not over.
   int64_t running() const;
   int64_t cancelled() const;
+  /// The tiers of its statistics.
+  void SetTiers(std::vector<KvTierStatistics> tiers);
   /// Submissions fail with this from now on.
   void FailSubmissions(const Status& status);
 
@@ -85,6 +88,7 @@ class FakeEngine final : public Engine {
   int64_t generated_ = 0;
   int64_t finished_ = 0;
   int64_t cancelled_ = 0;
+  std::vector<KvTierStatistics> tiers_;
   bool stopping_ = false;
   std::thread thread_;
 };

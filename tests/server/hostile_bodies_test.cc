@@ -60,6 +60,8 @@ const std::vector<Target>& Targets() {
         "stop_token_ids",
         "bad_words",
         "cache_salt",
+        "cache_ttl",
+        "no_store",
         "priority",
         "replay",
         "chat_template_kwargs",

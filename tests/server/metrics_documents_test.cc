@@ -31,6 +31,7 @@ Exposition FullPage() {
   engine.verified_by_position = {1};
   engine.accepted_by_position = {1};
   engine.verify_lengths = {1, 1};
+  engine.kv_tiers.emplace_back().name = "disk";
   return ReadExposition(metrics.Render(engine));
 }
 

@@ -47,6 +47,46 @@ EngineStatistics SomeStatistics() {
   return engine;
 }
 
+/// The same with tiers, of which one is down.
+EngineStatistics StatisticsWithTiers() {
+  EngineStatistics engine = SomeStatistics();
+  KvTierStatistics host;
+  host.name = "host";
+  host.cached_tokens = 640;
+  KvTierStatistics disk;
+  disk.name = "disk";
+  disk.up = false;
+  disk.reason = "/secret/place: no space";
+  disk.failures = 2;
+  disk.records = 300;
+  disk.bytes = 17'000'000;
+  disk.budget_bytes = 20'000'000;
+  disk.cached_tokens = 1280;
+  disk.hits = 41;
+  disk.misses = 7;
+  disk.corrupt = 3;
+  disk.foreign = 4;
+  disk.read_bytes = 2'300'000;
+  disk.written = 500;
+  disk.written_bytes = 28'000'000;
+  disk.evicted = 150;
+  disk.expired = 50;
+  disk.copied_forward = 20;
+  disk.dropped = 9;
+  disk.queued_bytes = 57'000;
+  disk.read_seconds = 0.5;
+  disk.write_seconds = 1.5;
+  engine.kv_tiers = {host, disk};
+  engine.kv_transfers = {.fetches = 31,
+                         .fetched_tokens = 1920,
+                         .refused = 5,
+                         .late = 2,
+                         .short_reads = 1,
+                         .persisted_tokens = 32'000,
+                         .persisted_rings = 12};
+  return engine;
+}
+
 std::string Joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
@@ -139,6 +179,53 @@ TEST(Metrics, TheEnginesStatisticsAreExported) {
   EXPECT_EQ(ValueOf(page, "rows_total", "kind", "encoder"), 7000);
   EXPECT_EQ(ValueOf(page, "rows_total", "kind", "draft"), 500);
   EXPECT_EQ(ValueOf(page, "engine_requests_total", "outcome", "cancelled"), 2);
+}
+
+TEST(Metrics, TiersAreExportedByName) {
+  const Exposition page = Scrape(Metrics(Options()), StatisticsWithTiers());
+  const auto disk = [&](const std::string& name) { return ValueOf(page, "kv_tier_" + name, "tier", "disk"); };
+  const std::pair<const char*, double> of_disk[] = {
+      {"up", 0},
+      {"failures_total", 2},
+      {"records", 300},
+      {"bytes", 17e6},
+      {"budget_bytes", 20e6},
+      {"queued_bytes", 57'000},
+      {"hits_total", 41},
+      {"misses_total", 7},
+      {"read_bytes_total", 2.3e6},
+      {"read_seconds_total", 0.5},
+      {"written_records_total", 500},
+      {"written_bytes_total", 28e6},
+      {"write_seconds_total", 1.5},
+      {"dropped_records_total", 9},
+      {"evicted_records_total", 150},
+      {"expired_records_total", 50},
+      {"copied_forward_records_total", 20},
+      {"corrupt_records_total", 3},
+      {"foreign_total", 4},
+  };
+  for (const auto& [name, value] : of_disk) EXPECT_EQ(disk(name), value) << name;
+  EXPECT_EQ(ValueOf(page, "kv_tier_up", "tier", "host"), 1);
+  EXPECT_EQ(ValueOf(page, "kv_tier_bytes", "tier", "host"), 0);
+  const std::pair<const char*, double> transfers[] = {
+      {"kv_fetches_total", 31},         {"kv_fetched_tokens_total", 1920}, {"kv_fetches_refused_total", 5},
+      {"kv_fetches_late_total", 2},     {"kv_fetch_short_reads_total", 1}, {"kv_persisted_tokens_total", 32'000},
+      {"kv_persisted_rings_total", 12},
+  };
+  for (const auto& [name, value] : transfers) EXPECT_EQ(Value(page, name), value) << name;
+  // The cached tokens are those of the device and of the tiers together.
+  EXPECT_EQ(ValueOf(page, "prefix_cache_hit_tokens_total", "tier", "device"), 2080);
+  EXPECT_EQ(ValueOf(page, "prefix_cache_hit_tokens_total", "tier", "host"), 640);
+  EXPECT_EQ(ValueOf(page, "prefix_cache_hit_tokens_total", "tier", "disk"), 1280);
+  EXPECT_EQ(Value(page, "prefix_cache_hits_total"), 4000);
+  EXPECT_EQ(Metrics(Options()).Render(StatisticsWithTiers()).find("secret"), std::string::npos);
+}
+
+TEST(Metrics, WithoutTiersNothingIsSaidOfThem) {
+  for (const auto& [name, type] : Scrape(Metrics(Options()), SomeStatistics()).types) {
+    EXPECT_FALSE(name.starts_with("deepinfer_kv_tier") || name.starts_with("deepinfer_kv_fetch")) << name;
+  }
 }
 
 TEST(Metrics, ARequestIsObservedInItsParts) {
@@ -267,7 +354,7 @@ TEST(Metrics, PromtoolAcceptsThePage) {
     metrics.ObserveRateLimited("alice", RateLimit::kTokens);
     const TemporaryFolder folder;
     const std::string page = (folder.path() / "page").string();
-    std::ofstream(page) << metrics.Render(SomeStatistics());
+    std::ofstream(page) << metrics.Render(StatisticsWithTiers());
     std::string complaints;
     std::FILE* pipe = popen(("promtool check metrics <" + page + " 2>&1").c_str(), "r");
     ASSERT_NE(pipe, nullptr);

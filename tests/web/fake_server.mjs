@@ -16,6 +16,7 @@ const LOAD = {
   kv_blocks: 1000,
   kv_blocks_free: 500,
   kv_blocks_cached: 300,
+  kv_tiers: [],
   generated_tokens: 5000,
   prompt_tokens: 20000,
   cached_tokens: 15000,

@@ -316,6 +316,35 @@ pageTest("the engine panel follows /load", {}, async (page) => {
   await waitForText(page, ".engine .state", "draining");
 });
 
+pageTest("the tier map: hidden without tiers, bars with them, a tier that is down in the warning colour", {}, async (page) => {
+  await waitForText(page, ".engine .state", "busy");
+  assert.equal(await page.$eval(".tiers", (tiers) => tiers.getClientRects().length), 0);
+  const tier = { up: true, records: 300, bytes: 3 << 28, budget_bytes: 1 << 30, cached_tokens: 5000, queued_bytes: 0 };
+  server.load = {
+    ...server.load,
+    kv_tiers: [
+      { ...tier, name: "host" },
+      { ...tier, name: "disk", up: false, cached_tokens: 2500 },
+      { ...tier, name: "redis", budget_bytes: 0, cached_tokens: 0 },
+    ],
+  };
+  await waitForText(page, ".tiers", "redis");
+  const rows = (await textsOf(page, ".tiers li")).map((row) => row.replace(/\s+/g, " "));
+  assert.deepEqual(rows, ["device 50 % 7.5K hit", "host 75 % 5K hit", "disk down 2.5K hit", "redis 768 MiB 0 hit"]);
+  const shares = await page.$$eval(".tier-bar", (bars) =>
+    bars.map((bar) => Math.round((100 * bar.firstChild.getBoundingClientRect().width) / bar.getBoundingClientRect().width)),
+  );
+  assert.deepEqual(shares, [50, 75, 75, 0]);
+  await assertNoSidewaysScroll(page);
+  await screenshot(page, "tiers");
+  const colours = await page.$$eval(".tiers li", (items) => items.map((item) => getComputedStyle(item.children[2]).color));
+  const warning = await page.$eval(".engine", (engine) => {
+    engine.style.color = "var(--error)";
+    return getComputedStyle(engine).color;
+  });
+  assert.deepEqual(colours.map((colour) => colour === warning), [false, false, true, false]);
+});
+
 pageTest("a phone: 360 pixels, dark, no sideways scrolling", { width: 360, height: 740, scheme: "dark" }, async (page) => {
   await waitForText(page, ".empty h1", MODEL);
   assert.equal(await page.$eval("html", (html) => html.dataset.theme), "dark"); // the system's

@@ -30,6 +30,17 @@ export interface ChatChunk {
   error?: { message?: string; code?: string | null };
 }
 
+/** A tier behind the KV pool: host, disk, shared or redis. */
+export interface KvTier {
+  name: string;
+  up: boolean;
+  records: number;
+  bytes: number;
+  budget_bytes: number; // 0: none
+  cached_tokens: number;
+  queued_bytes: number;
+}
+
 /** What GET /load says about the engine. */
 export interface Load {
   running: number;
@@ -37,6 +48,7 @@ export interface Load {
   kv_blocks: number;
   kv_blocks_free: number;
   kv_blocks_cached: number;
+  kv_tiers: KvTier[];
   generated_tokens: number;
   prompt_tokens: number;
   cached_tokens: number;

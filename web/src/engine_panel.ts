@@ -3,6 +3,7 @@
 import { ApiError, type Load } from "./api";
 import { h, svg } from "./dom";
 import { count, percent, rate } from "./format";
+import { TierMap } from "./tier_map";
 
 const PERIOD_MS = 2000;
 const SAMPLES = 60; // of the curve: two minutes
@@ -25,6 +26,7 @@ export class EnginePanel {
   private readonly kv = value();
   private readonly kvUsed = h("span", { class: "kv-used" });
   private readonly kvCached = h("span", { class: "kv-cached" });
+  private readonly tiers = new TierMap();
   private readonly curve = svg("path", { class: "curve" });
   private readonly rates: number[] = [];
   private last: { load: Load; at: number } | null = null;
@@ -52,6 +54,7 @@ export class EnginePanel {
         row("KV pool", "blocks held by requests, and kept for prefix hits", this.kv),
       ),
       h("div", { class: "kv-bar", "aria-hidden": "true" }, this.kvUsed, this.kvCached),
+      this.tiers.element,
     );
   }
 
@@ -86,6 +89,7 @@ export class EnginePanel {
     this.kv.textContent = `${percent(used, load.kv_blocks)} used, ${percent(load.kv_blocks_cached, load.kv_blocks)} cached`;
     this.kvUsed.style.width = `${(100 * used) / Math.max(1, load.kv_blocks)}%`;
     this.kvCached.style.width = `${(100 * load.kv_blocks_cached) / Math.max(1, load.kv_blocks)}%`;
+    this.tiers.show(load);
     if (this.last !== null) this.showRates(this.last.load, load, at - this.last.at);
     this.last = { load, at };
     this.setState(load.draining ? "draining" : load.running > 0 ? "busy" : "idle");

@@ -10,6 +10,22 @@ export function contextSize(tokens: number): string {
   return tokens >= 1024 && tokens % 1024 === 0 ? `${tokens >> 10}K` : count(tokens);
 }
 
+/** 12800 -> "12.8K": for narrow places. */
+export function compact(value: number): string {
+  return value.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 });
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+export function bytes(value: number): string {
+  let unit = 0;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    ++unit;
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+}
+
 export function duration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
