@@ -8,14 +8,22 @@ namespace {
 
 // A record expires up to a day before its segment does, and half a day is time enough to find it.
 constexpr int64_t kHorizon = kSecondsPerDay * 3 / 2;
+constexpr int64_t kLookSeconds = 600;  // between two looks at a segment that is used all the time
 
 }  // namespace
 
 Status CopyForward::Run(int64_t now, const IoMemory& memory, int64_t limit) {
   int64_t used = 0;
+  std::map<uint64_t, Look> looks;  // of segments that are still there
+  std::swap(looks, looks_);
   for (const SegmentView& segment : table_->All()) {
     const int64_t death = segment.id.expiry_day * kSecondsPerDay;
-    if (segment.role != SegmentRole::kSealed || death <= now || death - now > kHorizon) continue;
+    if (segment.role != SegmentRole::kSealed || death <= now || death - now > kHorizon || segment.uses == 0) continue;
+    const auto look = looks.find(segment.serial);
+    if (look != looks.end() && (look->second.uses == segment.uses || now - look->second.time < kLookSeconds)) {
+      looks_.insert(*look);
+      continue;
+    }
     std::vector<Batch> batches;
     const Result<bool> more = Gather(segment, now, memory, limit, &used, &batches);
     if (!more.ok() && more.status().code() == StatusCode::kNotFound) continue;
@@ -27,6 +35,7 @@ Status CopyForward::Run(int64_t now, const IoMemory& memory, int64_t limit) {
       counters_->copied_forward += std::ssize(batch.staged.records);
     }
     if (!*more) break;
+    looks_[segment.serial] = {segment.uses, now};
   }
   return Status::Ok();
 }
@@ -54,10 +63,9 @@ Result<bool> CopyForward::Gather(const SegmentView& segment, int64_t now, const 
     const auto block = static_cast<uint32_t>(record.offset / kRecordAlignment);
     while (next != wanted.end() && next->place.block < block) ++next;
     if (next == wanted.end()) break;
-    if (next->place.block != block || next->name != record.name || record.expires_at <= now) continue;
-    const int64_t lifetime = std::max<int64_t>(0, record.expires_at - contents.header.created);
-    const int64_t renewed = next->last_use + lifetime;
-    if (ExpiryDay(renewed) <= segment.id.expiry_day) continue;
+    if (next->place.block != block || next->name != record.name) continue;
+    const int64_t renewed = next->last_use + record.lifetime;
+    if (renewed <= now || ExpiryDay(renewed) <= segment.id.expiry_day) continue;
     if (*used + record.bytes > limit) {
       full = true;
       break;

@@ -6,6 +6,7 @@
 #define DEEPINFER_CACHE_COPY_FORWARD_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "cache/disk_counters.h"
@@ -35,6 +36,11 @@ class CopyForward {
     StagedRecords staged;
   };
 
+  struct Look {
+    int64_t uses = 0;  // of the segment, as of then
+    int64_t time = 0;
+  };
+
   /// Reads what there is to copy of a segment behind the `*used` bytes of memory. False: there was more than fits.
   Result<bool> Gather(const SegmentView& segment, int64_t now, const IoMemory& memory, int64_t limit, int64_t* used,
                       std::vector<Batch>* batches);
@@ -45,6 +51,7 @@ class CopyForward {
   DiskWriter* writer_;
   DiskCounters* counters_;
   const KvRecordCodec* codec_;
+  std::map<uint64_t, Look> looks_;  // by the serial number of a segment: when there was nothing to copy
 };
 
 /// The day at whose first second a record has expired; both since 1970.

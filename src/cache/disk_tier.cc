@@ -96,8 +96,8 @@ Result<bool> DiskTier::Has(KvRecordKind kind, const KvKey& key) {
 }
 
 std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int64_t now) {
-  // A record that is here is written again when it is to live for a class longer; a day more comes with its use
-  // (CopyForward).
+  // A record that is here is written again when it is to live for a class longer; otherwise that someone has it again
+  // is a use, which extends its life.
   constexpr int64_t kClassDays = 2;
   std::map<std::pair<std::array<uint8_t, 32>, int64_t>, size_t> last;  // batch of a scope and day
   std::set<RecordName> planned;
@@ -108,7 +108,7 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
     if (write.expires_at <= now || !planned.insert(name).second) continue;
     const std::optional<RecordLocation> known = table_.Locate(name, now / kSecondsPerDay);
     if (known.has_value() && day < known->segment.id.expiry_day + kClassDays) {
-      if (day > known->segment.id.expiry_day) table_.Use(name, known->place, now);
+      table_.Use(name, known->place, now);
       continue;
     }
     const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(write.ids), std::ssize(write.payload));
@@ -124,22 +124,25 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
   return batches;
 }
 
-Status DiskTier::Encode(const Batch& batch, const IoMemory& memory, StagedRecords* staged) const {
+Status DiskTier::Encode(const Batch& batch, int64_t now, const IoMemory& memory, StagedRecords* staged) const {
   staged->memory = memory;
   staged->records.clear();
   staged->bytes = 0;
   if (batch.bytes > memory->size()) {
     return Status::InvalidArgument(fmt::format("disk tier: a record of {} bytes", batch.bytes));
   }
-  for (const KvWrite* write : batch.writes) {
-    const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(write->ids), std::ssize(write->payload));
-    DEEPINFER_RETURN_IF_ERROR(codec_.Encode(*write, {memory->data() + staged->bytes, static_cast<size_t>(bytes)}));
-    staged->records.push_back({.name = RecordName::Of(write->kind, write->key),
-                               .kind = write->kind,
+  for (const KvWrite* each : batch.writes) {
+    KvWrite write = *each;
+    if (write.lifetime == 0) write.lifetime = write.expires_at - now;
+    const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(write.ids), std::ssize(write.payload));
+    DEEPINFER_RETURN_IF_ERROR(codec_.Encode(write, {memory->data() + staged->bytes, static_cast<size_t>(bytes)}));
+    staged->records.push_back({.name = RecordName::Of(write.kind, write.key),
+                               .kind = write.kind,
                                .offset = staged->bytes,
                                .bytes = bytes,
-                               .tokens = std::ssize(write->ids),
-                               .expires_at = write->expires_at});
+                               .tokens = std::ssize(write.ids),
+                               .expires_at = write.expires_at,
+                               .lifetime = write.lifetime});
     staged->bytes += bytes;
   }
   return Status::Ok();
@@ -151,12 +154,12 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
   const std::vector<Batch> batches = Plan(writes, now);
   if (batches.empty()) return Status::Ok();
   StagedRecords staged[2];
-  Status encoded = Encode(batches[0], write_staging_[0], &staged[0]);
+  Status encoded = Encode(batches[0], now, write_staging_[0], &staged[0]);
   for (size_t i = 0; i < batches.size(); ++i) {
     DEEPINFER_RETURN_IF_ERROR(encoded);
     const size_t half = i % 2;
     const auto encode_next = [&] {
-      if (i + 1 < batches.size()) encoded = Encode(batches[i + 1], write_staging_[1 - half], &staged[1 - half]);
+      if (i + 1 < batches.size()) encoded = Encode(batches[i + 1], now, write_staging_[1 - half], &staged[1 - half]);
     };
     const Result<bool> kept = writer_.Append(batches[i].scope, batches[i].expiry_day, staged[half], now, encode_next);
     if (!kept.ok()) {

@@ -80,7 +80,7 @@ class DiskTier : public KvTier {
   Status Failed(Status status);
 
   std::vector<Batch> Plan(std::span<const KvWrite> writes, int64_t now);
-  Status Encode(const Batch& batch, const IoMemory& memory, StagedRecords* staged) const;
+  Status Encode(const Batch& batch, int64_t now, const IoMemory& memory, StagedRecords* staged) const;
 
   Status OpenFiles(std::vector<Wanted>* wanted);
   std::vector<Window> Group(std::vector<Wanted>* wanted, int64_t window_bytes) const;

@@ -153,7 +153,8 @@ Status DiskTier::Decode(const Window& window, std::span<KvRead> reads, int64_t n
 void DiskTier::Judge(const Wanted& wanted, std::span<const uint8_t> bytes, KvRead* read, int64_t now) {
   const RecordLocation& location = wanted.location;
   const std::optional<KvRecordHeader> header = codec_.ReadHeader(bytes);
-  if (header.has_value() && header->expires_at <= now) {
+  // A use extends a life here and now; CopyForward does so on the disk, if it has to.
+  if (header.has_value() && std::max(header->expires_at, location.last_use + header->lifetime) <= now) {
     table_.Drop(location.name, location.place);
     ++counters_.expired;
     ++counters_.misses;

@@ -33,7 +33,7 @@ struct __attribute__((packed)) Header {
   uint8_t flags;
   uint32_t payload_bytes;
   uint32_t expires_at;
-  uint32_t zero;
+  uint32_t lifetime;
   std::array<uint8_t, 28> proof;
 };
 static_assert(sizeof(Header) == kRecordHeaderBytes);
@@ -148,6 +148,7 @@ Status KvRecordCodec::Encode(const KvWrite& write, std::span<uint8_t> record) co
   header.kind = static_cast<uint8_t>(write.kind);
   header.payload_bytes = static_cast<uint32_t>(write.payload.size());
   header.expires_at = static_cast<uint32_t>(write.expires_at);
+  header.lifetime = static_cast<uint32_t>(write.lifetime);
 
   const std::span<uint8_t> body = record.subspan(sizeof(header), BodyBytes(header));
   std::memcpy(body.data(), write.ids.data(), write.ids.size_bytes());
@@ -205,6 +206,7 @@ std::optional<KvRecordHeader> KvRecordCodec::ReadHeader(std::span<const uint8_t>
   found.token_count = header.token_count;
   found.payload_bytes = header.payload_bytes;
   found.expires_at = header.expires_at;
+  found.lifetime = header.lifetime;
   return found;
 }
 

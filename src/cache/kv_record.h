@@ -15,7 +15,7 @@
 //   87   1  flags: 1 = ids and payload are encrypted
 //   88   4  payload bytes
 //   92   4  time of expiry, seconds since 1970
-//   96   4  zero
+//   96   4  lifetime, seconds: so long after its last use it is to be kept
 //   100 28  plain: XXH3-128 over ids and payload, then zeros. Encrypted: 12 bytes nonce, 16 bytes tag of AES-256-GCM;
 //           the tag covers the header's bytes 8 to 112 too
 //
@@ -50,6 +50,7 @@ struct KvWrite {
   std::span<const int32_t> ids;      // [block_tokens]
   std::span<const uint8_t> payload;  // [block_bytes or rings_bytes]
   int64_t expires_at = 0;            ///< seconds since 1970
+  int64_t lifetime = 0;              ///< seconds that a use adds; a tier takes 0 for the time until expires_at
 };
 
 /// A record that is wanted, with everything that it must say.
@@ -74,6 +75,7 @@ struct KvRecordHeader {
   int64_t token_count = 0;
   int64_t payload_bytes = 0;
   int64_t expires_at = 0;
+  int64_t lifetime = 0;
 
   /// With header, ids and padding.
   int64_t record_bytes() const;

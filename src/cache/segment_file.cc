@@ -32,12 +32,13 @@ struct __attribute__((packed)) FooterEntry {
   std::array<uint64_t, 2> name;
   uint32_t block;       // offset / 4096
   uint32_t expires_at;  // seconds since 1970
+  uint32_t lifetime;    // seconds
   uint32_t blocks;      // bytes / 4096
   uint16_t tokens;
   uint8_t kind;
   uint8_t zero;
 };
-static_assert(sizeof(FooterEntry) == 32);
+static_assert(sizeof(FooterEntry) == 36);
 
 struct __attribute__((packed)) Trailer {
   uint64_t magic;
@@ -118,7 +119,8 @@ SegmentRecord ToSegmentRecord(const KvRecordHeader& header, int64_t offset) {
           .offset = offset,
           .bytes = header.record_bytes(),
           .tokens = header.token_count,
-          .expires_at = header.expires_at};
+          .expires_at = header.expires_at,
+          .lifetime = header.lifetime};
 }
 
 int64_t FooterBytes(int64_t record_count) {
@@ -135,6 +137,7 @@ void EncodeFooter(std::span<const SegmentRecord> records, int64_t offset, std::s
     entry.name = {record.name.low, record.name.high};
     entry.block = static_cast<uint32_t>(record.offset / kRecordAlignment);
     entry.expires_at = static_cast<uint32_t>(record.expires_at);
+    entry.lifetime = static_cast<uint32_t>(record.lifetime);
     entry.blocks = static_cast<uint32_t>(record.bytes / kRecordAlignment);
     entry.tokens = static_cast<uint16_t>(record.tokens);
     entry.kind = static_cast<uint8_t>(record.kind);
@@ -186,7 +189,8 @@ bool DecodeFooter(std::span<const uint8_t> footer, const FooterPlace& place, std
                                .offset = int64_t{entry.block} * kRecordAlignment,
                                .bytes = int64_t{entry.blocks} * kRecordAlignment,
                                .tokens = entry.tokens,
-                               .expires_at = entry.expires_at};
+                               .expires_at = entry.expires_at,
+                               .lifetime = entry.lifetime};
     if (entry.kind > 1 || entry.blocks == 0 || record.offset < end || record.offset + record.bytes > place.offset) {
       records->clear();
       return false;

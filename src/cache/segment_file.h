@@ -55,6 +55,7 @@ struct SegmentRecord {
   int64_t bytes = 0;
   int64_t tokens = 0;
   int64_t expires_at = 0;  ///< seconds since 1970
+  int64_t lifetime = 0;    ///< seconds that a use adds
 
   friend bool operator==(const SegmentRecord&, const SegmentRecord&) = default;
 };

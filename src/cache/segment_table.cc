@@ -95,7 +95,7 @@ std::optional<RecordLocation> SegmentTable::Locate(const RecordName& name, int64
   IndexedRecord record;
   if (!index_.Find(name, &record) || !Lives(segments_[record.place.segment], today)) return std::nullopt;
   segments_[record.place.segment].file_tick = ++tick_;
-  return RecordLocation{name, record.place, segments_[record.place.segment].view};
+  return RecordLocation{name, record.place, record.last_use, segments_[record.place.segment].view};
 }
 
 bool SegmentTable::Has(const RecordName& name, int64_t today) const {
@@ -126,6 +126,7 @@ void SegmentTable::Use(const RecordName& name, RecordPlace place, int64_t now) {
   segment.hit_time = now;
   segment.view.last_use = std::max(segment.view.last_use, now);
   segment.touch_due = true;
+  ++segment.view.uses;
 }
 
 void SegmentTable::Drop(const RecordName& name, RecordPlace place) {

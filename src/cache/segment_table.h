@@ -40,6 +40,7 @@ struct SegmentView {
   int64_t last_use = 0;  ///< seconds since 1970; at first `created`
   int64_t end = 0;       ///< behind the last record that is known, bytes
   int64_t records = 0;
+  int64_t uses = 0;            ///< of its records by this process
   std::shared_ptr<File> file;  ///< to read from; nothing: not open
 };
 
@@ -47,6 +48,7 @@ struct SegmentView {
 struct RecordLocation {
   RecordName name;
   RecordPlace place;
+  int64_t last_use = 0;  ///< by this process, seconds since 1970; 0: none
   SegmentView segment;
 };
 
