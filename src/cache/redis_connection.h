@@ -4,7 +4,8 @@
 //
 // RedisReplyReader: replies out of bytes, with the limits.
 //
-// Errors: every Status names the server without its password, and what to do. After any error the connection is closed.
+// Errors: every Status names the server without its password, and what to do. An
+// error that is not a reply of Redis closes the connection.
 // Thread-safety: one thread at a time. Ownership: owns its socket and buffers.
 #ifndef DEEPINFER_CACHE_REDIS_CONNECTION_H_
 #define DEEPINFER_CACHE_REDIS_CONNECTION_H_

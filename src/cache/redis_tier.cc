@@ -266,7 +266,7 @@ Status RedisTier::WriteMissing(RedisConnection& connection, std::span<const KvWr
     }
     value.resize(static_cast<size_t>(bytes));
     const std::span<uint8_t> record(reinterpret_cast<uint8_t*>(value.data()), value.size() - kScopeBytes);
-    if (const Status encoded = codec_.Encode(*write, record); !encoded.ok()) {
+    if (Status encoded = codec_.Encode(*write, record); !encoded.ok()) {
       connection.Close();  // with what waits there
       return encoded;
     }

@@ -136,10 +136,10 @@ TEST_F(HostCrashTest, AStoppedOwnerIsAStatusAndReadsGoOn) {
   close(go_on[1]);
 }
 
-/// With blocks of the released model's size most of a writer's time passes under the lock.
+/// With blocks of many bytes much of a writer's time passes under the lock.
 class HostKillTest : public HostCrashTest {
  protected:
-  HostKillTest() : HostCrashTest(56'960, 300'000, 4'000'000) {}
+  HostKillTest() : HostCrashTest(16'000, 80'000, 1'400'000) {}
 };
 
 TEST_F(HostKillTest, TwoProcessesAndOneIsKilledAtAnyMoment) {
@@ -176,7 +176,7 @@ TEST_F(HostKillTest, TwoProcessesAndOneIsKilledAtAnyMoment) {
     char byte = 0;
     ASSERT_EQ(read(begun[0], &byte, 1), 1);
     close(begun[0]);
-    const uint32_t steps = random() % 60;
+    const uint32_t steps = random() % 40;
     for (uint32_t i = 0; i < steps; ++i) ASSERT_TRUE(step(*tier, &random, 4));
     ASSERT_EQ(kill(child, SIGKILL), 0);
     int status = 0;

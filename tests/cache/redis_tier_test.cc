@@ -338,6 +338,21 @@ TEST_F(RedisTierTest, PasswordsAreGivenAndNotTold) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("may not run"), std::string::npos) << status.message();
   EXPECT_TRUE(reader->Maintain().ok());  // may not ask for the memory, and can do without
+  // The rights that docs/kv-tiers.md lists are enough.
+  Ask(server,
+      {"ACL", "SETUSER", "deepinfer", "on", ">hunter4", "~deepinfer:kv:*", "+getrange", "+exists", "+expireat", "+set",
+       "+unlink", "+scan", "+ping", "+info", "+select"},
+      ":hunter2");
+  const auto user = Tier(Options(server.url("deepinfer:hunter4") + "?db=1"));
+  ASSERT_TRUE(Write(*user, chain).ok());
+  EXPECT_EQ(*Read(*user, chain), 3);
+  EXPECT_TRUE(*user->Has(KvRecordKind::kBlock, chain[0].key));
+  EXPECT_TRUE(user->Maintain().ok());
+  EXPECT_GT(user->counts().bytes, 0);
+  EXPECT_TRUE(user->Probe().ok());
+  const Status dropped = user->Drop(scope_);
+  EXPECT_TRUE(dropped.ok()) << dropped.message();
+  EXPECT_EQ(*Read(*user, chain), 0);
   // A password for a server that has none.
   RedisServer open;
   ASSERT_TRUE(open.Start());
