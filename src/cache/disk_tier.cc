@@ -79,7 +79,7 @@ DiskTier::DiskTier(DiskTierOptions options, const KvRecordCodec& codec, FileSyst
       files_(files),
       directory_(files, options_.folder, codec.name_space(), limits.writer),
       space_(files, &directory_, &table_, &counters_, options_.budget_bytes),
-      writer_(files, &directory_, &table_, &space_, codec.name_space().fingerprint, limits),
+      writer_(files, &directory_, &table_, &space_, &counters_, codec.name_space().fingerprint, limits),
       discovery_(files, &directory_, &table_, &space_, &writer_, &counters_, &codec_, options_.direct),
       copy_forward_(files, &directory_, &table_, &writer_, &counters_, &codec_) {}
 
@@ -100,6 +100,8 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
   // is a use, which extends its life.
   constexpr int64_t kClassDays = 2;
   std::map<std::pair<std::array<uint8_t, 32>, int64_t>, size_t> last;  // batch of a scope and day
+  // While the first batch is encoded the disk has nothing to do.
+  const int64_t first_bytes = std::min(batch_bytes_, int64_t{1} << 20);
   std::set<RecordName> planned;
   std::vector<Batch> batches;
   for (const KvWrite& write : writes) {
@@ -113,7 +115,8 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
     }
     const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(write.ids), std::ssize(write.payload));
     const auto [found, is_new] = last.try_emplace({write.scope.root.bytes, day}, batches.size());
-    if (is_new || batches[found->second].bytes + bytes > batch_bytes_) {
+    const int64_t limit = found->second == 0 ? first_bytes : batch_bytes_;
+    if (is_new || batches[found->second].bytes + bytes > limit) {
       found->second = batches.size();
       batches.push_back({.scope = write.scope, .expiry_day = day, .bytes = 0, .writes = {}});
     }
@@ -156,7 +159,10 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
   StagedRecords staged[2];
   Status encoded = Encode(batches[0], now, write_staging_[0], &staged[0]);
   for (size_t i = 0; i < batches.size(); ++i) {
-    DEEPINFER_RETURN_IF_ERROR(encoded);
+    if (!encoded.ok()) {
+      static_cast<void>(writer_.Flush());
+      return encoded;
+    }
     const size_t half = i % 2;
     const auto encode_next = [&] {
       if (i + 1 < batches.size()) encoded = Encode(batches[i + 1], now, write_staging_[1 - half], &staged[1 - half]);
@@ -166,15 +172,9 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
       for (StagedRecords& each : staged) each.memory = nullptr;
       return Failed(kept.status());
     }
-    const int64_t records = std::ssize(batches[i].writes);
-    if (*kept) {
-      counters_.written += records;
-      counters_.written_bytes += batches[i].bytes;
-    } else {
-      counters_.evicted += records;
-    }
+    if (!*kept) counters_.evicted += std::ssize(batches[i].writes);
   }
-  return Status::Ok();
+  return writer_.Flush();
 }
 
 // A disk that does not answer may yet use the buffers: then they are its own.
