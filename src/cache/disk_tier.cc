@@ -13,7 +13,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kHalfBytes = int64_t{4} << 20;    // of a pair of staging buffers
+constexpr int64_t kHalfBytes = int64_t{8} << 20;    // of a pair of staging buffers
 constexpr int64_t kChunkBytes = int64_t{16} << 20;  // of space taken at a time
 constexpr int64_t kSmallestSegments = 4;            // a budget holds so many of the smallest segments
 constexpr int kReaders = 2;                         // calls of Read at a time, more wait
@@ -58,7 +58,7 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Create(DiskTierOptions options, cons
   limits.chunk_bytes = RoundUp(std::min({kChunkBytes, options.budget_bytes / 128, limits.segment_bytes}));
   limits.direct = options.direct;
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), codec, files, limits));
-  const int64_t half = RoundUp(std::max(kHalfBytes, largest));
+  const int64_t half = RoundUp(std::max(std::min(kHalfBytes, limits.segment_bytes / 4), largest));
   const int64_t record_bytes = KvRecordCodec::RecordBytes(0, codec.name_space().block_bytes);
   // Two batches fill a small segment.
   const int64_t filled = limits.segment_bytes - kSegmentHeaderBytes - FooterBytes(limits.segment_bytes / record_bytes);
