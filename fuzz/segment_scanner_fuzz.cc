@@ -1,5 +1,5 @@
-// Any bytes as a segment file: what the scanner and the footer list lies inside the file, one behind the other, and each
-// record that was scanned verifies and decodes to itself.
+// Any bytes as a segment file: what the scanner and the footer list lies inside the file, one behind the other, and
+// each record that was scanned verifies and decodes to itself.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

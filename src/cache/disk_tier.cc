@@ -14,7 +14,7 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kHalfBytes = int64_t{8} << 20;    // of a pair of staging buffers
-constexpr int64_t kChunkBytes = int64_t{16} << 20;  // of space taken at a time
+constexpr int64_t kChunkBytes = int64_t{64} << 20;  // of space taken at a time
 constexpr int64_t kSmallestSegments = 4;            // a budget holds so many of the smallest segments
 constexpr int kReaders = 2;                         // calls of Read at a time, more wait
 constexpr double kProbeLockSeconds = 20;
@@ -55,7 +55,7 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Create(DiskTierOptions options, cons
   limits.writer = RandomWriter(options.host);
   limits.segment_bytes =
       RoundUp(std::max(smallest_segment, std::min(options.segment_bytes, options.budget_bytes / 16)));
-  limits.chunk_bytes = RoundUp(std::min({kChunkBytes, options.budget_bytes / 128, limits.segment_bytes}));
+  limits.chunk_bytes = RoundUp(std::min({kChunkBytes, options.budget_bytes / 256, limits.segment_bytes}));
   limits.direct = options.direct;
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), codec, files, limits));
   const int64_t half = RoundUp(std::max(std::min(kHalfBytes, limits.segment_bytes / 4), largest));
