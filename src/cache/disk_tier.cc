@@ -258,6 +258,7 @@ Status DiskTier::Drop(const KvScope& scope) {
   const Result<std::vector<FolderEntry>> entries = files_->List(path);
   if (!entries.ok()) return entries.status().code() == StatusCode::kNotFound ? Status::Ok() : entries.status();
   for (const FolderEntry& entry : *entries) {
+    if (entry.is_folder) continue;
     const Status status = files_->Unlink(path + "/" + entry.name);
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
