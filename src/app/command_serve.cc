@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 /// A modest second chance for prefixes that the KV pool drops.
 constexpr int64_t kHostTierBytes = int64_t{256} << 20;
 constexpr milliseconds kPoll{100};
+constexpr milliseconds kWatch{1000};
 // For answers that were cut off to reach their clients.
 constexpr milliseconds kAfterAbort{2000};
 
@@ -103,7 +104,8 @@ class ServeCommand : public Command {
     metrics.SetHealthy(true);
     DEEPINFER_RETURN_IF_ERROR(Announce(*engine, *server));
 
-    signals.Wait();
+    std::vector<KvTierStatistics> tiers = engine->statistics().kv_tiers;
+    while (!signals.WaitFor(kWatch)) DEEPINFER_RETURN_IF_ERROR(TellTierChanges(engine->statistics().kv_tiers, &tiers));
     metrics.SetHealthy(false);
     service.BeginDrain();
     server->StopAccepting();
@@ -118,6 +120,21 @@ class ServeCommand : public Command {
   static std::string NameOf(const std::filesystem::path& folder) {
     const std::filesystem::path whole = std::filesystem::weakly_canonical(folder);
     return whole.filename().empty() ? whole.parent_path().filename().string() : whole.filename().string();
+  }
+
+  /// Says which tiers have stopped working since `last`, and which work again.
+  static Status TellTierChanges(std::vector<KvTierStatistics> now, std::vector<KvTierStatistics>* last) {
+    for (size_t i = 0; i < now.size(); ++i) {
+      const bool failed = now[i].failures > (*last)[i].failures;
+      const bool returned = now[i].up && (failed || !(*last)[i].up);
+      if (failed) {
+        DEEPINFER_RETURN_IF_ERROR(Say(fmt::format("the KV tier '{}' does not work and is tried again: {}", now[i].name,
+                                                  now[i].up ? "it failed for a moment" : now[i].reason)));
+      }
+      if (returned) DEEPINFER_RETURN_IF_ERROR(Say(fmt::format("the KV tier '{}' works again", now[i].name)));
+    }
+    last->swap(now);
+    return Status::Ok();
   }
 
   static std::string PlanText(const EngineCore& engine) {

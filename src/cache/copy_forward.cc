@@ -31,9 +31,10 @@ Status CopyForward::Run(int64_t now, const IoMemory& memory, int64_t limit) {
     for (const Batch& batch : batches) {
       DEEPINFER_ASSIGN_OR_RETURN(const bool kept,
                                  writer_->Append(batch.scope, batch.expiry_day, batch.staged, now, {}));
-      if (!kept) return Status::Ok();
+      if (!kept) return writer_->Flush();
       counters_->copied_forward += std::ssize(batch.staged.records);
     }
+    DEEPINFER_RETURN_IF_ERROR(writer_->Flush());
     if (!*more) break;
     looks_[segment.serial] = {segment.uses, now};
   }

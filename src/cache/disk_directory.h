@@ -12,12 +12,12 @@
 #ifndef DEEPINFER_CACHE_DISK_DIRECTORY_H_
 #define DEEPINFER_CACHE_DISK_DIRECTORY_H_
 
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "cache/file_system.h"
@@ -33,7 +33,10 @@ struct SegmentId {
   uint64_t writer = 0;
   uint32_t number = 0;
 
-  friend auto operator<=>(const SegmentId&, const SegmentId&) = default;
+  friend bool operator==(const SegmentId&, const SegmentId&) = default;
+  friend bool operator<(const SegmentId& a, const SegmentId& b) {
+    return std::tie(a.scope, a.expiry_day, a.writer, a.number) < std::tie(b.scope, b.expiry_day, b.writer, b.number);
+  }
 };
 
 struct SegmentOnDisk {

@@ -13,8 +13,8 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kHalfBytes = int64_t{4} << 20;    // of a pair of staging buffers
-constexpr int64_t kChunkBytes = int64_t{16} << 20;  // of space taken at a time
+constexpr int64_t kHalfBytes = int64_t{8} << 20;    // of a pair of staging buffers
+constexpr int64_t kChunkBytes = int64_t{64} << 20;  // of space taken at a time
 constexpr int64_t kSmallestSegments = 4;            // a budget holds so many of the smallest segments
 constexpr int kReaders = 2;                         // calls of Read at a time, more wait
 constexpr double kProbeLockSeconds = 20;
@@ -55,10 +55,10 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Create(DiskTierOptions options, cons
   limits.writer = RandomWriter(options.host);
   limits.segment_bytes =
       RoundUp(std::max(smallest_segment, std::min(options.segment_bytes, options.budget_bytes / 16)));
-  limits.chunk_bytes = RoundUp(std::min({kChunkBytes, options.budget_bytes / 128, limits.segment_bytes}));
+  limits.chunk_bytes = RoundUp(std::min({kChunkBytes, options.budget_bytes / 256, limits.segment_bytes}));
   limits.direct = options.direct;
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), codec, files, limits));
-  const int64_t half = RoundUp(std::max(kHalfBytes, largest));
+  const int64_t half = RoundUp(std::max(std::min(kHalfBytes, limits.segment_bytes / 4), largest));
   const int64_t record_bytes = KvRecordCodec::RecordBytes(0, codec.name_space().block_bytes);
   // Two batches fill a small segment.
   const int64_t filled = limits.segment_bytes - kSegmentHeaderBytes - FooterBytes(limits.segment_bytes / record_bytes);
@@ -79,7 +79,7 @@ DiskTier::DiskTier(DiskTierOptions options, const KvRecordCodec& codec, FileSyst
       files_(files),
       directory_(files, options_.folder, codec.name_space(), limits.writer),
       space_(files, &directory_, &table_, &counters_, options_.budget_bytes),
-      writer_(files, &directory_, &table_, &space_, codec.name_space().fingerprint, limits),
+      writer_(files, &directory_, &table_, &space_, &counters_, codec.name_space().fingerprint, limits),
       discovery_(files, &directory_, &table_, &space_, &writer_, &counters_, &codec_, options_.direct),
       copy_forward_(files, &directory_, &table_, &writer_, &counters_, &codec_) {}
 
@@ -100,6 +100,8 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
   // is a use, which extends its life.
   constexpr int64_t kClassDays = 2;
   std::map<std::pair<std::array<uint8_t, 32>, int64_t>, size_t> last;  // batch of a scope and day
+  // While the first batch is encoded the disk has nothing to do.
+  const int64_t first_bytes = std::min(batch_bytes_, int64_t{1} << 20);
   std::set<RecordName> planned;
   std::vector<Batch> batches;
   for (const KvWrite& write : writes) {
@@ -113,7 +115,8 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
     }
     const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(write.ids), std::ssize(write.payload));
     const auto [found, is_new] = last.try_emplace({write.scope.root.bytes, day}, batches.size());
-    if (is_new || batches[found->second].bytes + bytes > batch_bytes_) {
+    const int64_t limit = found->second == 0 ? first_bytes : batch_bytes_;
+    if (is_new || batches[found->second].bytes + bytes > limit) {
       found->second = batches.size();
       batches.push_back({.scope = write.scope, .expiry_day = day, .bytes = 0, .writes = {}});
     }
@@ -156,7 +159,10 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
   StagedRecords staged[2];
   Status encoded = Encode(batches[0], now, write_staging_[0], &staged[0]);
   for (size_t i = 0; i < batches.size(); ++i) {
-    DEEPINFER_RETURN_IF_ERROR(encoded);
+    if (!encoded.ok()) {
+      static_cast<void>(writer_.Flush());
+      return encoded;
+    }
     const size_t half = i % 2;
     const auto encode_next = [&] {
       if (i + 1 < batches.size()) encoded = Encode(batches[i + 1], now, write_staging_[1 - half], &staged[1 - half]);
@@ -166,15 +172,9 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
       for (StagedRecords& each : staged) each.memory = nullptr;
       return Failed(kept.status());
     }
-    const int64_t records = std::ssize(batches[i].writes);
-    if (*kept) {
-      counters_.written += records;
-      counters_.written_bytes += batches[i].bytes;
-    } else {
-      counters_.evicted += records;
-    }
+    if (!*kept) counters_.evicted += std::ssize(batches[i].writes);
   }
-  return Status::Ok();
+  return writer_.Flush();
 }
 
 // A disk that does not answer may yet use the buffers: then they are its own.
@@ -258,6 +258,7 @@ Status DiskTier::Drop(const KvScope& scope) {
   const Result<std::vector<FolderEntry>> entries = files_->List(path);
   if (!entries.ok()) return entries.status().code() == StatusCode::kNotFound ? Status::Ok() : entries.status();
   for (const FolderEntry& entry : *entries) {
+    if (entry.is_folder) continue;
     const Status status = files_->Unlink(path + "/" + entry.name);
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }

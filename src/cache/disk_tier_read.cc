@@ -11,7 +11,7 @@ namespace deepinfer {
 namespace {
 
 constexpr double kStagingSeconds = 60;
-constexpr int64_t kPieceBytes = int64_t{1} << 20;
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 }  // namespace
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 namespace deepinfer {
 
@@ -89,7 +91,7 @@ Result<DiskWriter::OpenList::iterator> DiskWriter::Ready(const KvScope& scope, i
         Result<bool> taken = TakeSpace(size - segment->reserved, now, &*segment,
                                        [&] { return files_->Preallocate(*segment->file, size); });
         if (!taken.ok()) {
-          GiveUp(segment);
+          if (Flush().ok()) GiveUp(segment);
           return taken.status();
         }
         if (!*taken) return open_.end();
@@ -104,38 +106,84 @@ Result<DiskWriter::OpenList::iterator> DiskWriter::Ready(const KvScope& scope, i
 
 Result<bool> DiskWriter::Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
                                 const std::function<void()>& meanwhile) {
+  Result<bool> appended = Start(scope, expiry_day, staged, now, meanwhile);
+  // The batch before has nothing to do with it.
+  if (!appended.ok()) static_cast<void>(Flush());
+  return appended;
+}
+
+Result<bool> DiskWriter::Start(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
+                               const std::function<void()>& meanwhile) {
   DEEPINFER_ASSIGN_OR_RETURN(const OpenList::iterator segment, Ready(scope, expiry_day, staged, now));
   if (segment == open_.end()) {
     if (meanwhile) meanwhile();
     return false;
   }
-  FileOperation body{.kind = IoKind::kWrite,
-                     .file = segment->file,
-                     .offset = segment->end + kRecordAlignment,
-                     .memory = staged.memory,
-                     .memory_offset = staged.begin + kRecordAlignment,
-                     .bytes = staged.bytes - kRecordAlignment};
-  files_->Run({&body, 1}, meanwhile);
-  FileOperation first{.kind = IoKind::kWrite,
-                      .file = segment->file,
-                      .offset = segment->end,
-                      .memory = staged.memory,
-                      .memory_offset = staged.begin,
-                      .bytes = kRecordAlignment};
-  if (body.status.ok()) static_cast<void>(files_->RunOne(&first));
-  if (!body.status.ok() || !first.status.ok()) {
-    GiveUp(segment);
-    return body.status.ok() ? first.status : body.status;
+  IoMemory first_block = MakeIoMemory(kRecordAlignment);
+  if (first_block == nullptr) return Status::ResourceExhausted("no memory for a block");
+  std::memcpy(first_block->data(), staged.memory->data() + staged.begin, kRecordAlignment);
+  std::vector<FileOperation> operations = {{.kind = IoKind::kWrite,
+                                            .file = segment->file,
+                                            .offset = segment->end + kRecordAlignment,
+                                            .memory = staged.memory,
+                                            .memory_offset = staged.begin + kRecordAlignment,
+                                            .bytes = staged.bytes - kRecordAlignment}};
+  if (pending_.has_value()) operations.push_back(SecondStep());
+  files_->Run(operations, meanwhile);
+  const bool same = pending_.has_value() && pending_->segment == segment;
+  if (pending_.has_value()) {
+    const Status ended = EndPending(operations[1]);
+    if (!ended.ok()) {
+      // The body of this batch stays in a file that nobody writes to any more.
+      if (!same) GiveUp(segment);
+      return ended;
+    }
   }
-  const size_t before = segment->records.size();
+  if (!operations[0].status.ok()) {
+    GiveUp(segment);
+    return operations[0].status;
+  }
+  pending_ = {.segment = segment,
+              .offset = segment->end,
+              .end = segment->end + staged.bytes,
+              .first_record = segment->records.size(),
+              .records = staged.records.size(),
+              .memory = std::move(first_block)};
   for (SegmentRecord record : staged.records) {
     record.offset += segment->end;
     segment->records.push_back(record);
   }
   segment->end += staged.bytes;
   segment->last_write = now;
-  table_->Publish(segment->slot, std::span(segment->records).subspan(before), segment->end);
   return true;
+}
+
+FileOperation DiskWriter::SecondStep() const {
+  return {.kind = IoKind::kWrite,
+          .file = pending_->segment->file,
+          .offset = pending_->offset,
+          .memory = pending_->memory,
+          .bytes = kRecordAlignment};
+}
+
+Status DiskWriter::EndPending(const FileOperation& second_step) {
+  const Pending pending = *std::exchange(pending_, std::nullopt);
+  if (!second_step.status.ok()) {
+    GiveUp(pending.segment);
+    return second_step.status;
+  }
+  table_->Publish(pending.segment->slot,
+                  std::span(pending.segment->records).subspan(pending.first_record, pending.records), pending.end);
+  counters_->written += static_cast<int64_t>(pending.records);
+  counters_->written_bytes += pending.end - pending.offset;
+  return Status::Ok();
+}
+
+Status DiskWriter::Flush() {
+  if (!pending_.has_value()) return Status::Ok();
+  FileOperation second_step = SecondStep();
+  static_cast<void>(files_->RunOne(&second_step));
+  return EndPending(second_step);
 }
 
 Status DiskWriter::Seal(FileSystem& files, DiskDirectory& directory, const std::shared_ptr<File>& file,
@@ -154,6 +202,7 @@ Status DiskWriter::Seal(FileSystem& files, DiskDirectory& directory, const std::
 }
 
 Status DiskWriter::SealOne(OpenList::iterator segment) {
+  DEEPINFER_RETURN_IF_ERROR(Flush());
   if (segment->records.empty()) {
     static_cast<void>(files_->Unlink(directory_->Path(segment->id, false)));
     table_->Remove(segment->slot);

@@ -1,8 +1,9 @@
 // DiskWriter: the segments that this process writes, one for each scope and day of expiry.
 //
 // A batch is written in two steps: all of it but its first block, then that block, the header of its first record. Who
-// reads along header by header, or scans the file after a crash, meets the batch as a whole or not at all. Space is
-// taken in chunks (DiskSpace), always with what the footer needs.
+// reads along header by header, or scans the file after a crash, meets the batch as a whole or not at all. The second
+// step of a batch goes together with the first of the next. Space is taken in chunks (DiskSpace), always with what the
+// footer needs.
 //
 // A segment that could not be written to is given up as it is: what was published stays readable, its lock is free, and
 // the next upkeep takes it over like that of a dead process.
@@ -15,9 +16,11 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "cache/disk_counters.h"
 #include "cache/disk_directory.h"
 #include "cache/disk_space.h"
 #include "cache/file_system.h"
@@ -45,14 +48,24 @@ struct StagedRecords {
 
 class DiskWriter {
  public:
-  DiskWriter(FileSystem* files, DiskDirectory* directory, SegmentTable* table, DiskSpace* space,
+  DiskWriter(FileSystem* files, DiskDirectory* directory, SegmentTable* table, DiskSpace* space, DiskCounters* counters,
              const KvKey& name_space, const DiskWriterLimits& limits)
-      : files_(files), directory_(directory), table_(table), space_(space), name_space_(name_space), limits_(limits) {}
+      : files_(files),
+        directory_(directory),
+        table_(table),
+        space_(space),
+        counters_(counters),
+        name_space_(name_space),
+        limits_(limits) {}
 
-  /// Appends all records or none and publishes them in the table. False: the budget has no room for them. `meanwhile`
-  /// is called once, under way if there is something under way. now: seconds since 1970.
+  /// Appends all records or none; they are published in the table by the next call, which Flush ends a row of. False:
+  /// the budget has no room for them. `meanwhile` is called once, under way if there is something under way. now:
+  /// seconds since 1970.
   Result<bool> Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
                       const std::function<void()>& meanwhile);
+
+  /// Publishes what was appended last. Nothing else may be called between Append and Flush but Append.
+  Status Flush();
 
   /// Seals those that were not written to for long and those that have expired.
   Status SealIdle(int64_t now);
@@ -82,6 +95,21 @@ class DiskWriter {
   };
   using OpenList = std::list<OpenSegment>;  // the most recently written first
 
+  /// The second step of a batch, which is still to be done.
+  struct Pending {
+    OpenList::iterator segment;
+    int64_t offset = 0;  // of the batch
+    int64_t end = 0;
+    size_t first_record = 0;  // of the segment's
+    size_t records = 0;
+    IoMemory memory;  // a copy of the first block
+  };
+
+  Result<bool> Start(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
+                     const std::function<void()>& meanwhile);
+  FileOperation SecondStep() const;
+  /// Publishes the pending batch, or gives its segment up; the operation's status.
+  Status EndPending(const FileOperation& second_step);
   /// The segment to append to, with room; the end of the list: the budget has none.
   Result<OpenList::iterator> Ready(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now);
   Result<OpenList::iterator> Create(const KvScope& scope, int64_t expiry_day, int64_t bytes, int64_t now);
@@ -95,9 +123,11 @@ class DiskWriter {
   DiskDirectory* directory_;
   SegmentTable* table_;
   DiskSpace* space_;
+  DiskCounters* counters_;
   KvKey name_space_;
   DiskWriterLimits limits_;
   OpenList open_;
+  std::optional<Pending> pending_;
   uint32_t next_number_ = 0;
 };
 

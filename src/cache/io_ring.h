@@ -14,7 +14,7 @@
 
 namespace deepinfer {
 
-/// One read or write of at most a MiB or so.
+/// One read or write of a few MiB at most.
 struct IoPiece {
   bool write = false;
   int descriptor = -1;

@@ -18,7 +18,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{1} << 20;
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 class PosixFile : public File {
  public:

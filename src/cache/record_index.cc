@@ -1,5 +1,7 @@
 #include "cache/record_index.h"
 
+#include <sys/mman.h>
+
 #include <cassert>
 #include <cstring>
 #include <limits>
@@ -23,7 +25,15 @@ bool RecordIndex::Allocate(int64_t capacity) {
   size_ = 0;
   used_entries_ = free_ = 0;
   bucket_count_ = half_ = 1;
-  return entries_.Allocate(capacity) && buckets_.Allocate(capacity + 1);
+  if (!entries_.Allocate(capacity) || !buckets_.Allocate(capacity + 1)) return false;
+  // Every access is at random, so that small pages cost more than the memory itself. A kernel without large ones is
+  // fine.
+  constexpr int64_t kLarge = int64_t{1} << 20;
+  if (capacity >= kLarge) {
+    madvise(entries_.data(), static_cast<size_t>(entries_.bytes()), MADV_HUGEPAGE);
+    madvise(buckets_.data(), static_cast<size_t>(buckets_.bytes()), MADV_HUGEPAGE);
+  }
+  return true;
 }
 
 IndexedRecord RecordIndex::Copy(const Entry& entry) {
@@ -64,6 +74,9 @@ bool RecordIndex::Find(const RecordName& name, IndexedRecord* record) const {
 void RecordIndex::AddBucket() {
   if (bucket_count_ == 2 * half_) half_ *= 2;
   const uint32_t old_bucket = bucket_count_ - half_;
+  // The buckets that are split next are known.
+  constexpr uint32_t kAhead = 8;
+  if (old_bucket + kAhead < half_) PrefetchHead(old_bucket + kAhead);
   const uint32_t new_bucket = bucket_count_++;
   uint32_t* keep = &buckets_[old_bucket];
   uint32_t* move = &buckets_[new_bucket];

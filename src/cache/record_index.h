@@ -3,8 +3,8 @@
 // The entries of a segment are a list: a segment goes in the time its own records take.
 //
 // Invariants: 1. nothing allocates after Allocate but the table of segments; 2. bytes of memory that were ever touched
-// are below 52 per entry, counted at the largest number of entries, beside a page at the end of each table; 3. what it
-// answers depends on the calls only.
+// are below 52 per entry, counted at the largest number of entries, beside a page (2 MiB in an index for a million
+// records and more) at the end of each table; 3. what it answers depends on the calls only.
 //
 // Thread-safety: one thread at a time. Ownership: owns its tables.
 #ifndef DEEPINFER_CACHE_RECORD_INDEX_H_
@@ -52,6 +52,9 @@ class RecordIndex {
   static int64_t BytesFor(int64_t capacity) { return capacity * (kEntryBytes + kBucketBytes); }
 
   bool Find(const RecordName& name, IndexedRecord* record) const;
+  /// Makes the next calls with this name fast; the second call some names later than the first.
+  void PrefetchBucket(const RecordName& name) const { __builtin_prefetch(&buckets_[BucketOf(name.low)], 1); }
+  void PrefetchEntry(const RecordName& name) const { PrefetchHead(BucketOf(name.low)); }
   /// A record whose name is not there yet. False: full.
   bool Insert(const RecordName& name, RecordPlace place, uint16_t tokens);
   /// Another place for a record that is there; its use starts anew.
@@ -96,6 +99,10 @@ class RecordIndex {
   static RecordName NameOf(const Entry& entry);
   uint32_t BucketOf(uint64_t hash) const;
   uint32_t IdOf(const RecordName& name) const;
+  void PrefetchHead(uint32_t bucket) const {
+    const uint32_t id = buckets_[bucket];
+    if (id != 0) __builtin_prefetch(&entries_[id - 1], 1);
+  }
   void AddBucket();
   void Link(uint32_t id, uint32_t segment);
   void Unlink(uint32_t id);

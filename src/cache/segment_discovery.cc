@@ -27,6 +27,7 @@ Status SegmentDiscovery::Update(const DiskDirectory::Contents& contents, int64_t
     }
     if (!status.ok() && !IsGone(status)) return status;
   }
+  scratch_ = nullptr;
   for (const SegmentView& view : table_->All()) {
     if (view.role != SegmentRole::kOwn && !present.contains(view.id)) table_->Remove(view.slot);
   }
@@ -54,7 +55,7 @@ void SegmentDiscovery::Replace(const SegmentId& id, SegmentRole role, const Segm
 Status SegmentDiscovery::LoadSealed(const SegmentId& id) {
   DEEPINFER_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
                              files_->Open(directory_->Path(id, true), OpenMode::kRead, direct_));
-  DEEPINFER_ASSIGN_OR_RETURN(SegmentContents contents, ReadSealedSegment(*files_, file));
+  DEEPINFER_ASSIGN_OR_RETURN(SegmentContents contents, ReadSealedSegment(*files_, file, &scratch_));
   const bool good = contents.state == SegmentState::kGood;
   if (contents.state == SegmentState::kForeign || (good && !IsAtItsPlace(contents.header, id))) {
     ++counters_->foreign;

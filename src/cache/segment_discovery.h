@@ -56,6 +56,7 @@ class SegmentDiscovery {
   DiskCounters* counters_;
   const KvRecordCodec* codec_;
   bool direct_;
+  IoMemory scratch_;  // while Update runs
 };
 
 }  // namespace deepinfer

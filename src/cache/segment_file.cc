@@ -217,13 +217,19 @@ int64_t ScanRecords(const KvRecordCodec& codec, std::span<const uint8_t> bytes, 
   return at;
 }
 
-Result<SegmentContents> ReadSealedSegment(FileSystem& files, const std::shared_ptr<File>& file) {
+Result<SegmentContents> ReadSealedSegment(FileSystem& files, const std::shared_ptr<File>& file, IoMemory* scratch) {
+  IoMemory own;
+  IoMemory& memory = scratch != nullptr ? *scratch : own;
   DEEPINFER_ASSIGN_OR_RETURN(const FileInfo info, files.Info(*file));
   SegmentContents contents;
   contents.file_bytes = info.bytes;
   const int64_t tail_bytes = std::min(kTailBytes, info.bytes / kIoAlignment * kIoAlignment);
-  IoMemory memory = MakeIoMemory(kSegmentHeaderBytes + kTailBytes);
-  if (memory == nullptr) return NoMemory(*file);
+  // Memory that a disk has not given back is not ours to write to.
+  const auto make = [&](int64_t bytes) {
+    if (memory == nullptr || memory.use_count() > 1 || memory->size() < bytes) memory = MakeIoMemory(bytes);
+    return memory != nullptr;
+  };
+  if (!make(kSegmentHeaderBytes + kTailBytes)) return NoMemory(*file);
   FileOperation reads[2] = {{.file = file, .memory = memory, .bytes = kSegmentHeaderBytes},
                             {.file = file,
                              .offset = info.bytes / kIoAlignment * kIoAlignment - tail_bytes,
@@ -239,8 +245,8 @@ Result<SegmentContents> ReadSealedSegment(FileSystem& files, const std::shared_p
   std::span<const uint8_t> tail = reads[1].data().first(static_cast<size_t>(reads[1].done));
   if (info.bytes % kIoAlignment != 0 || !FindFooter(tail, info.bytes, &place)) return contents;
   if (place.bytes > tail_bytes) {
-    memory = MakeIoMemory(place.bytes);
-    if (memory == nullptr) return NoMemory(*file);
+    for (FileOperation& read : reads) read.memory = nullptr;
+    if (!make(place.bytes)) return NoMemory(*file);
     DEEPINFER_ASSIGN_OR_RETURN(const int64_t done, ReadAt(files, file, place.offset, place.bytes, memory));
     tail = Front(memory, done);
   } else {

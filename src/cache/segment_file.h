@@ -94,8 +94,10 @@ struct SegmentContents {
   bool has_footer = false;
 };
 
-/// Header and footer of a sealed segment. Without a footer that is right: no records.
-Result<SegmentContents> ReadSealedSegment(FileSystem& files, const std::shared_ptr<File>& file);
+/// Header and footer of a sealed segment. Without a footer that is right: no records. scratch: nothing, or the memory
+/// that an earlier call left there.
+Result<SegmentContents> ReadSealedSegment(FileSystem& files, const std::shared_ptr<File>& file,
+                                          IoMemory* scratch = nullptr);
 
 /// Header and all records in front of the first that is not good, each verified.
 Result<SegmentContents> ScanSegment(FileSystem& files, const std::shared_ptr<File>& file, const KvRecordCodec& codec);

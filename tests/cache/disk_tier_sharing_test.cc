@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include "cache/disk_tier.h"
 #include "disk_fixture.h"
@@ -145,6 +148,42 @@ TEST_F(DiskSharingTest, EvictedFilesServeThoseWhoHaveThemOpen) {
   ASSERT_TRUE(reader->Maintain().ok());
   EXPECT_EQ(CountRight(*reader, chain, 0, 40), 0);
   EXPECT_EQ(reader->counts().corrupt, 0);
+}
+
+TEST_F(DiskSharingTest, ReadsWritesAndUpkeepOfOneTierAtOnce) {
+  const auto tier = Open();
+  std::atomic<int64_t> written{0};
+  std::atomic<bool> failed{false};
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    for (uint32_t i = 0; i < 40 && !failed; ++i) {
+      const Chain chain(name_space_, "tenant", i, 40);
+      if (!tier->Write(chain.Writes(0, 40, now_ + 3 * kDay)).ok()) failed = true;
+      written = i + 1;
+    }
+    written = 1000;
+  });
+  threads.emplace_back([&] {
+    while (written < 1000 && !failed) {
+      if (!tier->Maintain().ok() || tier->counts().bytes > kBudget) failed = true;
+    }
+  });
+  // More than there are buffers for.
+  std::atomic<int64_t> found{0};
+  for (uint32_t reader = 0; reader < 4; ++reader) {
+    threads.emplace_back([&, reader] {
+      for (uint32_t i = reader; written < 1000 && !failed; ++i) {
+        Chain chain(name_space_, "tenant", i % static_cast<uint32_t>(written + 1), 40);
+        const int64_t count = CountRight(*tier, chain, 0, 40);
+        if (count < 0) failed = true;
+        found += count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(failed);
+  EXPECT_GT(found, 0);
+  EXPECT_EQ(tier->counts().corrupt, 0);
 }
 
 // --- processes ---
