@@ -73,7 +73,7 @@ class Engine:
             "off", *more,
         ]
         self.log = folder / f"{name}.log"
-        self.lives = 0  # changes before it is killed
+        self.lives = 0
         self.up = False
         self.evicted: dict[str, float] = {}  # by tier, of earlier lives
 
@@ -93,8 +93,8 @@ class Engine:
         self.up = True
 
     def kill(self) -> None:
-        self.lives += 1
         self.up = False
+        self.lives += 1  # who fails from here on was in flight
         for tier, count in self.metric("kv_tier_evicted_records_total").items():
             self.evicted[tier] = self.evicted.get(tier, 0) + count
         self.process.kill()
@@ -110,6 +110,13 @@ class Engine:
             status = "killed, because it hung"
         if status != 0:
             fail(f"{self.name} ends with {status}")
+
+    def leave(self, body: dict, seconds: float) -> None:
+        """Asks, and goes away after so long."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SLOWEST_ANSWER)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        pause(seconds)
+        connection.close()
 
     def call(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SLOWEST_ANSWER)
@@ -219,6 +226,9 @@ class Folder:
             for folder, _, _ in os.walk(self.tier):
                 os.chmod(folder, 0o500)
             return
+        for log in self.path.glob("*.log"):
+            with log.open("ab") as file:
+                file.write(b"\n" * (-log.stat().st_size % 4096))  # no line fits into its last page
         with self.ballast.open("ab", buffering=0) as file:
             for size in (MIB, 4096):
                 try:
@@ -253,7 +263,7 @@ class Soak:
         self.conversations: list[dict] = []
         self.earlier: list[dict] = []
         self.known: dict[str, dict] = {}  # answers of the reference by request
-        self.counts = {"requests": 0, "repeated": 0, "stopped": 0, "lost": 0, "differences": 0}
+        self.counts = {"requests": 0, "repeated": 0, "stopped": 0, "left": 0, "lost": 0, "differences": 0}
         self.hits: dict[str, int] = {}
 
     def client(self, seed: int) -> None:
@@ -298,11 +308,22 @@ class Soak:
                 if expected["usage"]["prompt_tokens"] < 2500:
                     self.conversations.append(conversation)
 
+    def choose(self, dice: random.Random) -> tuple[Engine, int]:
+        """An engine and the life that it is in."""
+        while True:
+            engine = dice.choice(self.engines)
+            life = engine.lives
+            if engine.up:
+                return engine, life
+
     def ask(self, dice: random.Random, body: dict) -> dict | None:
         """None: the engine was killed meanwhile."""
-        engine = dice.choice([engine for engine in self.engines if engine.up])
-        life = engine.lives
+        engine, life = self.choose(dice)
         try:
+            if dice.random() < 0.1:
+                engine.leave(body, dice.random() / 3)
+                with self.lock:
+                    self.counts["left"] += 1
             return engine.ask(body)
         except (OSError, http.client.HTTPException) as error:
             if engine.lives == life:
@@ -370,6 +391,7 @@ class Faults:
 
     def break_folder(self) -> None:
         self.expect("disk", any, False, self.folder.break_it)
+        pause(3 * self.dice.random())
         self.folder.repair()
         self.expect("disk", all, True)
 
@@ -416,7 +438,8 @@ def run(flags: argparse.Namespace, scratch: Path, own_mounts: bool) -> None:
         print("kv_soak: no redis-server here (Debian's redis-tools has one): runs without Redis")
     if not folder.fault:
         print("kv_soak: root is not stopped by modes, and may not mount here: the folder stays as it is")
-    engines = [Engine(name, flags, scratch, tiers) for name in ("first", "second")]
+    # Their logs are on the file system that becomes full.
+    engines = [Engine(name, flags, folder.path, tiers) for name in ("first", "second")]
     reference = Engine("reference", flags, scratch, ["--no-prefix-cache", "--kv-host-gib", "0"])
     for engine in (*engines, reference):
         engine.start()
@@ -424,20 +447,21 @@ def run(flags: argparse.Namespace, scratch: Path, own_mounts: bool) -> None:
     soak = Soak(flags.seed, engines, reference)
     faults = Faults(random.Random(flags.seed), engines, redis, folder)
     threads = [threading.Thread(target=soak.client, args=(flags.seed * 1000 + i,)) for i in range(CLIENTS)]
-    watcher = threading.Thread(target=folder.watch)
+    watcher = threading.Thread(target=folder.watch, daemon=True)
     for thread in (*threads, watcher):
         thread.start()
     begin = time.monotonic()
     memory = []
+    kinds: list = []
     try:
-        while True:
-            kinds = faults.all_kinds()
-            faults.dice.shuffle(kinds)
-            for fault in kinds:
-                pause(3 * faults.dice.random())
-                faults.do(fault)
-                memory.append(engines[1].anonymous_mib())
-            if time.monotonic() - begin >= flags.seconds or failures:
+        while not failures:
+            if not kinds:
+                kinds = faults.all_kinds()
+                faults.dice.shuffle(kinds)
+            pause(3 * faults.dice.random())
+            faults.do(kinds.pop())
+            memory.append(engines[1].anonymous_mib())
+            if len(memory) >= len(faults.all_kinds()) and time.monotonic() - begin >= flags.seconds:
                 break
     finally:
         soak.stop.set()
@@ -491,7 +515,7 @@ def main() -> int:
             run(flags, Path(scratch), flags.own_mounts)
         finally:
             if failures or sys.exc_info()[0]:
-                for log in sorted(Path(scratch).glob("*.log")):
+                for log in sorted(Path(scratch).rglob("*.log")):
                     print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}", file=sys.stderr)
             if flags.own_mounts:
                 subprocess.run(["umount", "--lazy", f"{scratch}/disk"], check=False)
