@@ -103,6 +103,13 @@ bool TierStore::Store(KvBatch batch) {
   return everywhere;
 }
 
+void TierStore::CountDropped(int64_t records) {
+  for (const auto& lane : lanes_) {
+    const std::lock_guard lock(lane->mutex);
+    lane->dropped += records;
+  }
+}
+
 bool TierStore::Up(const Lane& lane) const {
   const std::lock_guard lock(lane.mutex);
   return lane.up;

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 FOLDER_MIB = 6
 REDIS_MIB = 6
-HOST_MIB = 4
+HOST_MIB = 6
 CLIENTS = 4
 SLOWEST_ANSWER = 120  # seconds; an answer that takes longer hangs
 REDIS_PROGRAMS = ("/usr/bin/redis-server", "/usr/bin/redis-check-rdb")
@@ -477,6 +477,8 @@ def run(flags: argparse.Namespace, scratch: Path, own_mounts: bool) -> None:
     corrupt = sum(engines[1].metric("kv_tier_corrupt_records_total").values())
     engines[1].end()
     reference.end()
+    if redis.program:
+        redis.kill()
     folder.stop.set()
     watcher.join()
     verify = subprocess.run([flags.program, "kv", "verify", "--kv-disk", str(folder.tier)], capture_output=True,
@@ -493,7 +495,8 @@ def run(flags: argparse.Namespace, scratch: Path, own_mounts: bool) -> None:
           f"hit tokens: {listed(soak.hits)}, of a killed engine {inherited}; faults: {listed(faults.counts)}; "
           f"evicted records: {listed(evicted)}; corrupt {corrupt:.0f}; "
           f"folder at most {100 * folder.most / folder.budget:.1f} % of its budget in {folder.looks} looks; anonymous "
-          f"memory of the second engine, MiB: {memory[0]:.0f}, {memory[len(memory) // 2]:.0f}, {memory[-1]:.0f}; "
+          f"memory of the second engine in MiB, from start to end: "
+          f"{' '.join(f'{memory[i * (len(memory) - 1) // 6]:.0f}' for i in range(7))}; "
           f"{len(failures)} failures", flush=True)
 
 
