@@ -105,7 +105,7 @@ class ServeCommand : public Command {
     DEEPINFER_RETURN_IF_ERROR(Announce(*engine, *server));
 
     std::vector<KvTierStatistics> tiers = engine->statistics().kv_tiers;
-    while (!signals.WaitFor(kWatch)) DEEPINFER_RETURN_IF_ERROR(TellTierChanges(engine->statistics().kv_tiers, &tiers));
+    while (!signals.WaitFor(kWatch)) TellTierChanges(engine->statistics().kv_tiers, &tiers);
     metrics.SetHealthy(false);
     service.BeginDrain();
     server->StopAccepting();
@@ -122,19 +122,19 @@ class ServeCommand : public Command {
     return whole.filename().empty() ? whole.parent_path().filename().string() : whole.filename().string();
   }
 
-  /// Says which tiers have stopped working since `last`, and which work again.
-  static Status TellTierChanges(std::vector<KvTierStatistics> now, std::vector<KvTierStatistics>* last) {
+  /// Says which tiers have stopped working since `last`, and which work again. The log may be on the very disk that is
+  /// full, so a line that cannot be written is lost and no more.
+  static void TellTierChanges(std::vector<KvTierStatistics> now, std::vector<KvTierStatistics>* last) {
     for (size_t i = 0; i < now.size(); ++i) {
       const bool failed = now[i].failures > (*last)[i].failures;
       const bool returned = now[i].up && (failed || !(*last)[i].up);
       if (failed) {
-        DEEPINFER_RETURN_IF_ERROR(Say(fmt::format("the KV tier '{}' does not work and is tried again: {}", now[i].name,
-                                                  now[i].up ? "it failed for a moment" : now[i].reason)));
+        (void)Say(fmt::format("the KV tier '{}' does not work and is tried again: {}", now[i].name,
+                              now[i].up ? "it failed for a moment" : now[i].reason));
       }
-      if (returned) DEEPINFER_RETURN_IF_ERROR(Say(fmt::format("the KV tier '{}' works again", now[i].name)));
+      if (returned) (void)Say(fmt::format("the KV tier '{}' works again", now[i].name));
     }
     last->swap(now);
-    return Status::Ok();
   }
 
   static std::string PlanText(const EngineCore& engine) {

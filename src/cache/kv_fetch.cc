@@ -113,7 +113,8 @@ void TierStore::LocateNow(KvFetch& fetch) {
       further |= *found > 0;
     }
   }
-  const int64_t last = std::min(fetch.last_rings_, std::ssize(keys) - 1);
+  // Rings without the blocks before them are of no use.
+  const int64_t last = std::min(fetch.last_rings_, answer.blocks - 1);
   for (int64_t at = last; at >= fetch.first_rings_ && answer.rings < 0; --at) {
     for (const auto& lane : lanes_) {
       if (!Up(*lane) || (!lane->tier->knows_its_records() && last - at >= kRemoteProbes)) continue;

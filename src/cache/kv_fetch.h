@@ -20,7 +20,7 @@ class KvFetch {
   struct Located {
     int64_t blocks = 0;            ///< from the front of the keys
     std::vector<int64_t> by_tier;  // [tiers] of these
-    int64_t rings = -1;            ///< index of the deepest block with a rings record among those asked for; -1: none
+    int64_t rings = -1;            ///< index of the deepest of these with a rings record, if asked for; -1: none
     double seconds = 0;            ///< estimate of reading the blocks and the rings, from earlier reads
   };
 

@@ -103,6 +103,13 @@ bool TierStore::Store(KvBatch batch) {
   return everywhere;
 }
 
+void TierStore::CountDropped(int64_t records) {
+  for (const auto& lane : lanes_) {
+    const std::lock_guard lock(lane->mutex);
+    lane->dropped += records;
+  }
+}
+
 bool TierStore::Up(const Lane& lane) const {
   const std::lock_guard lock(lane.mutex);
   return lane.up;
@@ -132,18 +139,22 @@ void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const std::span<const KvWrite> writes = shared->batch.writes;
   Status status;
+  size_t kept = 0;
   const double begin = NowSeconds();
-  for (size_t at = 0; at < writes.size() && status.ok();) {
-    size_t end = at;
+  while (kept < writes.size()) {
+    size_t end = kept;
     for (int64_t bytes = 0; end < writes.size() && bytes < kWriteBytes; ++end) bytes += std::ssize(writes[end].payload);
-    status = lane.tier->Write(writes.subspan(at, end - at));
-    at = end;
+    status = lane.tier->Write(writes.subspan(kept, end - kept));
+    if (!status.ok()) break;
+    kept = end;
   }
   const double seconds = NowSeconds() - begin;
   if (!status.ok()) TakeDown(lane, status);
   const int64_t bytes = shared->batch.payload_bytes();
+  const int64_t lost = std::ssize(writes) - static_cast<int64_t>(kept);
   LetGo(shared);
   lock.lock();
+  lane.dropped += lost;
   lane.write_seconds += seconds;
   // A tier that was taken down has forgotten its queue.
   lane.queued_bytes = std::max<int64_t>(0, lane.queued_bytes - bytes);

@@ -58,7 +58,7 @@ struct TierReport {
   KvTierCounts counts;
   int64_t failures = 0;         ///< times it went down
   int64_t queued_bytes = 0;     ///< now
-  int64_t dropped = 0;          ///< records that were not kept: queue full or tier down
+  int64_t dropped = 0;          ///< records that were not kept: too much waits, or tier down
   double read_seconds = 0;      ///< in Read
   double write_seconds = 0;     ///< in Write
   double bytes_per_second = 0;  ///< moving average of reads; 0: none yet
@@ -76,6 +76,8 @@ class TierStore {
 
   /// Keeps the batch in every tier that works. Never blocks. False: at least one tier did not take it.
   bool Store(KvBatch batch);
+  /// Records that the caller did not store because too much waits already.
+  void CountDropped(int64_t records);
 
   /// Finds out how many of `keys` from the front are in the tiers, and the deepest block of first_rings..last_rings
   /// (indices of keys) that has a rings record. `on_news` is called by other threads at every change.

@@ -271,6 +271,7 @@ void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
   }
   Written written;
   written.deepest = deepest;
+  written.blocks = depth;
   ChooseRings(path, *request, input_ended, &written.rings);
 
   KvBatch batch;
@@ -293,6 +294,11 @@ void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
         kv_.snapshots().block_bytes());
   }
   if (batch.writes.empty()) return;
+  if (!writing_.empty() && writing_blocks_ + depth > kv_.blocks().block_count() / 2) {
+    store_.CountDropped(std::ssize(batch.writes));
+    return;
+  }
+  writing_blocks_ += depth;
   tree.Pin(written.deepest);
   for (const NodeId at : written.rings) tree.PinSnapshot(at);
   const uint64_t serial = next_serial_++;
@@ -326,6 +332,7 @@ void KvTransfers::ReleaseWritten() {
     const auto at = std::ranges::find(writing_, serial, &std::pair<uint64_t, Written>::first);
     for (const NodeId node : at->second.rings) kv_.tree().UnpinSnapshot(node);
     kv_.tree().Unpin(at->second.deepest);
+    writing_blocks_ -= at->second.blocks;
     writing_.erase(at);
   }
 }

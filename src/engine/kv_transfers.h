@@ -5,7 +5,8 @@
 //            -> read, in order -> into the prefix tree, from where the admission takes them as any hit.
 //            At the deadline the request goes on with what has arrived without a hole.
 //   persist  at the end of the input, every persist_interval tokens of a long one, and at the end of the output: all
-//            blocks of the path that are not kept yet, and window rings where resuming would be far.
+//            blocks of the path that are not kept yet, and window rings where resuming would be far. Not while what
+//            is being written pins half of the pool: a tier that hangs must not hold requests up.
 //
 // Promise 3 holds because a record's key covers everything that its bytes depend on, and admission treats what has
 // arrived as it treats what was computed here.
@@ -68,6 +69,7 @@ class KvTransfers {
   struct Fetching;
   struct Written {
     NodeId deepest = kRoot;
+    int64_t blocks = 0;  // that it pins, beside what others pin too
     std::vector<NodeId> rings;
   };
   /// Batches that are done, handed over by the store's threads.
@@ -99,6 +101,7 @@ class KvTransfers {
   int64_t slow_ = 0;  // fetches that computing would have outrun
   std::shared_ptr<Done> done_ = std::make_shared<Done>();
   std::vector<std::pair<uint64_t, Written>> writing_;
+  int64_t writing_blocks_ = 0;  // sum of these
   uint64_t next_serial_ = 1;
   KvTransferCounts counts_;
 };

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -310,6 +312,29 @@ TEST_F(KvTransfers, SlowWritesHoldNobodyUpAndPinOnlyWhatTheyRead) {
   for (auto& stream : streams) EXPECT_EQ(stream->Wait().choices[0].finish_reason, FinishReason::kLength);
   ASSERT_TRUE(engine->tiers()->Flush(kLong));
   ExpectNothingHeld(*engine);
+}
+
+TEST_F(KvTransfers, ATierThatHangsLeavesRequestsTheirMemory) {
+  EngineOptions options = Options();
+  auto engine = Start(options);
+  options.kv_memory_bytes = 30 * engine->plan().kv.block_bytes;
+  engine = Start(options);
+  disk_->Set(&MemoryRecords::hold_writes, true);
+  auto answers = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 6; ++i) Answer(*engine, Ask(ProseIds(*engine, 600, 300 * i)));
+  });
+  EXPECT_EQ(answers.wait_for(std::chrono::duration<double>(kLong)), std::future_status::ready);
+  EXPECT_GT(engine->statistics().kv_tiers[0].dropped, 0);
+  disk_->Set(&MemoryRecords::hold_writes, false);
+  answers.get();
+  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ExpectNothingHeld(*engine);
+  // What was not kept is kept when it is seen again.
+  const std::vector<int32_t> last = ProseIds(*engine, 600, 300 * 5);
+  Answer(*engine, Ask(last));
+  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  engine = Start();
+  EXPECT_EQ(TokensFrom(Answer(*engine, Ask(last)), "disk"), 576);
 }
 
 }  // namespace
