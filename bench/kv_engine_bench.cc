@@ -129,8 +129,7 @@ void Steps(const std::string& model, const std::string& folder) {
           write.ids = ids;
           write.payload = payload;
           write.expires_at = std::time(nullptr) + 86'400;
-          batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
-          batch.writes.push_back(write);
+          batch.Add(write);
         }
         bytes += batch.payload_bytes();
         store.Store(std::move(batch));

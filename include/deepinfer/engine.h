@@ -39,7 +39,7 @@ struct EngineOptions {
   double tpot_target_ms = 0;             ///< prefill yields when a step would take longer than this; 0: never
   bool prefix_cache = true;
 
-  // Tiers behind the KV pool (docs/kv-tiers.md); all are off by default.
+  // Tiers behind the KV pool (docs/kv-tiers.md), off by default; `deepinfer serve` has a small host tier.
   int64_t kv_host_bytes = 0;         ///< of host memory; 0: none
   std::string kv_host_file;          ///< engines that name the same file share the host tier; empty: private memory
   std::string kv_disk;               ///< folder on a local disk; empty: none

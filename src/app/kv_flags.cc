@@ -17,7 +17,8 @@ CLI::Option* AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* 
   const auto parse = [name, seconds](const std::string& text) {
     const std::optional<int64_t> parsed = ParseDuration(text);
     if (!parsed.has_value() || *parsed < 1) {
-      throw CLI::ValidationError(name, fmt::format("expected {}, found '{}'", "a number with s, m, h or d, such as 90s or 3d", text));
+      throw CLI::ValidationError(
+          name, fmt::format("expected {}, found '{}'", "a number with s, m, h or d, such as 90s or 3d", text));
     }
     *seconds = *parsed;
   };

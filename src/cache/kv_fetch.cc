@@ -19,12 +19,12 @@ bool KvFetch::located() const {
 
 int64_t KvFetch::arrived_blocks() const {
   const std::lock_guard lock(mutex_);
-  return std::ssize(arrived_from_);
+  return std::ssize(arrivals_);
 }
 
-std::vector<uint8_t> KvFetch::arrived_from() const {
+std::vector<KvFetch::Arrival> KvFetch::arrivals() const {
   const std::lock_guard lock(mutex_);
-  return arrived_from_;
+  return arrivals_;
 }
 
 bool KvFetch::arrived_rings() const {
@@ -213,8 +213,7 @@ void TierStore::ReadNow(KvFetch& fetch) {
     whole = good == chunk.size();
     {
       const std::lock_guard lock(fetch.mutex_);
-      fetch.arrived_from_.insert(fetch.arrived_from_.end(), chunk_from.begin(),
-                                 chunk_from.begin() + static_cast<std::ptrdiff_t>(good));
+      for (size_t i = 0; i < good; ++i) fetch.arrivals_.push_back({chunk_from[i], chunk[i].expires_at});
     }
     if (fetch.on_news_) fetch.on_news_();
     at = end;

@@ -28,9 +28,13 @@ class KvFetch {
   bool located() const;
   const Located& answer() const { return answer_; }
 
-  /// Blocks from the front that have arrived, and the tier that each came from.
+  struct Arrival {
+    uint8_t tier = 0;
+    int64_t expires_at = 0;  ///< seconds since 1970; 0: not known
+  };
+  /// Blocks from the front that have arrived.
   int64_t arrived_blocks() const;
-  std::vector<uint8_t> arrived_from() const;
+  std::vector<Arrival> arrivals() const;
   bool arrived_rings() const;
   /// Nothing more arrives, and nobody touches the payloads any more.
   bool finished() const;
@@ -50,7 +54,7 @@ class KvFetch {
   bool finished_ = false;
   bool stop_ = false;
   bool arrived_rings_ = false;
-  std::vector<uint8_t> arrived_from_;
+  std::vector<Arrival> arrivals_;
 
   // Written before the first thread sees it, or by the one thread that works on it.
   KvScope scope_;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -72,6 +73,8 @@ class KvTier {
   /// Memory that it holds or may come to hold in this process (promise 5).
   virtual int64_t memory_bytes() const = 0;
   virtual KvTierCounts counts() const = 0;
+  /// What of its settings will go wrong one day; empty: nothing.
+  virtual std::string warning() const { return {}; }
 };
 
 }  // namespace deepinfer

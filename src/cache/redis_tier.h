@@ -61,7 +61,7 @@ class RedisTier : public KvTier {
   KvTierCounts counts() const override;
 
   /// What of the server's settings will go wrong one day, as Maintain found them; empty: nothing.
-  std::string warning() const;
+  std::string warning() const override;
 
   /// What a value says (see above). Public for tests and tools.
   static KvRecordState Decode(const KvRecordCodec& codec, std::span<const uint8_t> value, KvRead* read);

@@ -17,6 +17,17 @@ std::chrono::duration<double> Seconds(double seconds) {
 
 }  // namespace
 
+void KvBatch::Add(const KvWrite& write) {
+  KvWrite own = write;
+  ids.push_back(std::make_unique_for_overwrite<int32_t[]>(write.ids.size()));
+  std::ranges::copy(write.ids, ids.back().get());
+  own.ids = {ids.back().get(), write.ids.size()};
+  payload.push_back(std::make_unique_for_overwrite<uint8_t[]>(write.payload.size()));
+  std::ranges::copy(write.payload, payload.back().get());
+  own.payload = {payload.back().get(), write.payload.size()};
+  writes.push_back(own);
+}
+
 int64_t KvBatch::payload_bytes() const {
   int64_t bytes = 0;
   for (const KvWrite& write : writes) bytes += std::ssize(write.payload);
@@ -75,12 +86,6 @@ void TierStore::DropQueue(Lane& lane, std::vector<std::shared_ptr<Shared>>* drop
 }
 
 bool TierStore::Store(KvBatch batch) {
-  // The writes' ids point into the batch's own memory from here on.
-  size_t at = 0;
-  for (KvWrite& write : batch.writes) {
-    write.ids = std::span<const int32_t>(batch.ids).subspan(at, write.ids.size());
-    at += write.ids.size();
-  }
   const auto shared = std::make_shared<Shared>();
   shared->batch = std::move(batch);
   const int64_t bytes = shared->batch.payload_bytes();
@@ -90,7 +95,7 @@ bool TierStore::Store(KvBatch batch) {
       const std::lock_guard lock(lane->mutex);
       if (!lane->up || lane->stop || lane->queued_bytes + bytes > options_.queue_bytes) {
         lane->dropped += std::ssize(shared->batch.writes);
-        everywhere = false;
+        everywhere = everywhere && !lane->up;
         continue;
       }
       shared->holders.fetch_add(1);
@@ -101,13 +106,6 @@ bool TierStore::Store(KvBatch batch) {
   }
   LetGo(shared);
   return everywhere;
-}
-
-void TierStore::CountDropped(int64_t records) {
-  for (const auto& lane : lanes_) {
-    const std::lock_guard lock(lane->mutex);
-    lane->dropped += records;
-  }
 }
 
 bool TierStore::Up(const Lane& lane) const {
@@ -123,7 +121,6 @@ void TierStore::TakeDown(Lane& lane, const Status& why) {
     lane.up = false;
     lane.reason = why.message();
     ++lane.failures;
-    failures_.fetch_add(1, std::memory_order_relaxed);
     lane.probe_interval = options_.first_probe_seconds;
     lane.next_probe = NowSeconds() + lane.probe_interval;
     DropQueue(lane, &dropped);
@@ -166,11 +163,11 @@ void TierStore::RunLane(Lane& lane) {
   std::unique_lock lock(lane.mutex);
   while (!lane.stop) {
     const double now = NowSeconds();
-    if (lane.up && !lane.queue.empty()) {
+    const double due = lane.up ? lane.next_upkeep : lane.next_probe;
+    if (lane.up && !lane.queue.empty() && now < due) {
       WriteNext(lane, lock);
       continue;
     }
-    const double due = lane.up ? lane.next_upkeep : lane.next_probe;
     if (now < due) {
       lane.changed.wait_for(lock, Seconds(due - now));
       continue;
@@ -184,7 +181,6 @@ void TierStore::RunLane(Lane& lane) {
     lane.busy = false;
     if (!lane.opened && !status.ok()) {
       ++lane.failures;
-      failures_.fetch_add(1, std::memory_order_relaxed);
     }
     lane.opened = true;
     if (up) {
@@ -221,7 +217,7 @@ bool TierStore::WaitUntilUp(double seconds) {
 }
 
 int64_t TierStore::memory_bytes() const {
-  int64_t bytes = options_.fetch_threads * options_.chunk_bytes;
+  int64_t bytes = options_.queue_bytes;
   for (const auto& lane : lanes_) bytes += lane->tier->memory_bytes();
   return bytes;
 }
@@ -232,6 +228,7 @@ std::vector<TierReport> TierStore::report() const {
     TierReport one;
     one.name = lane->tier->name();
     one.counts = lane->tier->counts();
+    one.warning = lane->tier->warning();
     const std::lock_guard lock(lane->mutex);
     one.up = lane->up;
     one.reason = lane->reason;

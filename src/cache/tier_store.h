@@ -6,8 +6,8 @@
 // failure is an error for anybody: it is a miss, or a record that is not kept.
 //
 // Threads: one for each tier (writes, upkeep, probes) and a few for fetches.
-// Thread-safety: all calls from any thread. Ownership: owns the tiers; payloads are the caller's until `done` was
-// called for a batch, or a fetch has ended.
+// Thread-safety: all calls from any thread. Ownership: owns the tiers and the batches; what a fetch reads into is the
+// caller's and stays until the fetch has ended.
 #ifndef DEEPINFER_CACHE_TIER_STORE_H_
 #define DEEPINFER_CACHE_TIER_STORE_H_
 
@@ -29,9 +29,9 @@
 namespace deepinfer {
 
 struct TierStoreOptions {
-  int64_t queue_bytes = int64_t{256} << 20;  ///< payload that waits for each tier at most
-  int64_t block_bytes = 0;                   ///< payload of one block record, for estimates
-  int64_t chunk_bytes = int64_t{4} << 20;    ///< payload of one Read, after which a fetch tells how far it is
+  int64_t queue_bytes = int64_t{64} << 20;  ///< payload that waits for each tier at most
+  int64_t block_bytes = 0;                  ///< payload of one block record, for estimates
+  int64_t chunk_bytes = int64_t{4} << 20;   ///< payload of one Read, after which a fetch tells how far it is
   int fetch_threads = 2;
   double opening_seconds = 15;     ///< that the constructor waits for tiers to open
   double upkeep_seconds = 1;       ///< between two calls of Maintain
@@ -41,12 +41,15 @@ struct TierStoreOptions {
   std::function<double()> stopwatch;  ///< seconds, to time reads with; empty: the program's clock
 };
 
-/// What is to be kept. The ids are copied; the payloads stay until done() was called, once, by any thread.
+/// What is to be kept, with memory of its own.
 struct KvBatch {
   std::vector<KvWrite> writes;
-  std::vector<int32_t> ids;  ///< memory of the writes' ids
-  std::function<void()> done;
+  std::vector<std::unique_ptr<int32_t[]>> ids;
+  std::vector<std::unique_ptr<uint8_t[]>> payload;
+  std::function<void()> done;  ///< called once, by any thread, when no tier needs the batch any more; may be empty
 
+  /// Copies ids and payload.
+  void Add(const KvWrite& write);
   int64_t payload_bytes() const;
 };
 
@@ -54,7 +57,8 @@ struct KvBatch {
 struct TierReport {
   std::string name;
   bool up = true;
-  std::string reason;  ///< why it is down
+  std::string reason;   ///< why it is down
+  std::string warning;  ///< what will go wrong with it one day
   KvTierCounts counts;
   int64_t failures = 0;         ///< times it went down
   int64_t queued_bytes = 0;     ///< now
@@ -74,10 +78,8 @@ class TierStore {
   TierStore(const TierStore&) = delete;
   TierStore& operator=(const TierStore&) = delete;
 
-  /// Keeps the batch in every tier that works. Never blocks. False: at least one tier did not take it.
+  /// Keeps the batch in every tier that works. Never blocks. False: one that works has too much to write already.
   bool Store(KvBatch batch);
-  /// Records that the caller did not store because too much waits already.
-  void CountDropped(int64_t records);
 
   /// Finds out how many of `keys` from the front are in the tiers, and the deepest block of first_rings..last_rings
   /// (indices of keys) that has a rings record. `on_news` is called by other threads at every change.
@@ -98,8 +100,6 @@ class TierStore {
   std::string_view tier_name(size_t tier) const { return lanes_[tier]->tier->name(); }
   int64_t memory_bytes() const;
   std::vector<TierReport> report() const;
-  /// Times that tiers went down; cheap.
-  int64_t failures() const { return failures_.load(std::memory_order_relaxed); }
 
  private:
   /// A batch on its way into several tiers.
@@ -147,7 +147,6 @@ class TierStore {
 
   TierStoreOptions options_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::atomic<int64_t> failures_{0};
   std::mutex fetch_mutex_;
   std::condition_variable fetch_changed_;
   std::deque<std::function<void()>> fetches_;

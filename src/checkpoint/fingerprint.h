@@ -14,6 +14,10 @@ namespace deepinfer {
 /// 16 hexadecimal digits.
 std::string Fingerprint(const Checkpoint& checkpoint);
 
+/// The same length, of the weights themselves: every byte of a small file, and of a large one pieces of all its parts,
+/// so that it costs milliseconds. For what must never be taken for another checkpoint's.
+std::string ContentFingerprint(const Checkpoint& checkpoint);
+
 }  // namespace deepinfer
 
 #endif  // DEEPINFER_CHECKPOINT_FINGERPRINT_H_

@@ -83,14 +83,17 @@ Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const E
   std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan)));
   DEEPINFER_RETURN_IF_ERROR(engine->Build(make_tiers));
   int64_t planned = 0;
+  int64_t tiers = 0;
   for (const PlannedMemory& line : engine->memory_plan()) {
     if (line.at_start) planned += line.bytes;
+    if (line.key == "kv_tiers") tiers = line.bytes;
   }
   if (free_bytes > 0 && planned > free_bytes) {
     return Status::ResourceExhausted(
-        fmt::format("the engine needs {} of memory, {} are free; lower max_num_seqs, max_num_batched_tokens, "
-                    "max_model_len or kv_memory",
-                    HumanBytes(planned), HumanBytes(free_bytes)));
+        fmt::format("the engine needs {} of memory, {} are free; lower {}", HumanBytes(planned), HumanBytes(free_bytes),
+                    tiers > planned / 2 ? "kv_host_bytes, kv_disk_bytes or kv_shared_bytes (the index of a folder "
+                                          "grows with its budget)"
+                                        : "max_num_seqs, max_num_batched_tokens, max_model_len or kv_memory"));
   }
   return engine;
 }
@@ -190,6 +193,9 @@ std::string EngineCore::warning() const {
   std::string warning = trims ? executor_->drafter().warning() : std::string();
   if (store_ != nullptr) {
     for (const TierReport& tier : store_->report()) {
+      if (!tier.warning.empty()) {
+        warning += fmt::format("{}the KV tier '{}': {}", warning.empty() ? "" : "; ", tier.name, tier.warning);
+      }
       if (tier.up) continue;
       warning += fmt::format("{}the KV tier '{}' does not work and is tried again: {}", warning.empty() ? "" : "; ",
                              tier.name, tier.reason);
@@ -553,7 +559,7 @@ std::vector<PlannedMemory> EngineCore::memory_plan() const {
       {"tables", "page tables, token ids and sampling rules", executor_->bytes()},
       {"token_map", "Engram token map", std::ssize(files_.token_map) * static_cast<int64_t>(sizeof(int32_t))},
       {"kv_tiers", "tiers behind the KV pool: host memory, indices and buffers",
-       store_ == nullptr ? 0 : store_->memory_bytes()},
+       store_ == nullptr ? 0 : store_->memory_bytes() + transfers_->bytes()},
       {"grammars", fmt::format("grammars of {} answers and those kept for later, at most", chosen.max_num_seqs),
        grammars_->most_bytes(chosen.max_num_seqs, 1 + chosen.draft_length), false},
   };

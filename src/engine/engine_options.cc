@@ -10,6 +10,8 @@
 namespace deepinfer {
 namespace {
 
+constexpr int64_t kMostKvTtlSeconds = int64_t{365} * 86'400;
+
 Status CheckAtLeast(const char* field, int64_t value, int64_t least, const char* meaning = "") {
   if (value >= least) return Status::Ok();
   return Status::InvalidArgument(fmt::format("{}: expected {} or more{}, found {}", field, least, meaning, value));
@@ -73,6 +75,19 @@ Status EngineOptions::Validate() const {
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_disk_bytes", kv_disk_bytes, 0, " (0: 16 GiB)"));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_shared_bytes", kv_shared_bytes, 0, " (0: 64 GiB)"));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_ttl_seconds", kv_ttl_seconds, 1));
+  if (kv_ttl_seconds > kMostKvTtlSeconds) {
+    return Status::InvalidArgument(fmt::format("kv_ttl_seconds: expected at most 365 d, found {} s", kv_ttl_seconds));
+  }
+  if (kv_disk_bytes > 0 && kv_disk.empty()) return Status::InvalidArgument("kv_disk_bytes: needs kv_disk, the folder");
+  if (kv_shared_bytes > 0 && kv_shared.empty())
+    return Status::InvalidArgument("kv_shared_bytes: needs kv_shared, the folder");
+  if (!prefix_cache && (!kv_disk.empty() || !kv_shared.empty())) {
+    return Status::InvalidArgument(
+        fmt::format("{}: needs the prefix cache, which is off", kv_disk.empty() ? "kv_shared" : "kv_disk"));
+  }
+  if (!kv_disk.empty() && kv_disk == kv_shared) {
+    return Status::InvalidArgument("kv_shared: expected another folder than that of kv_disk");
+  }
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_least_tokens", kv_least_tokens, 1));
   if (!kv_host_file.empty() && kv_host_bytes == 0) {
     return Status::InvalidArgument("kv_host_file: needs kv_host_bytes, the size of the file");

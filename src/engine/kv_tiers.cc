@@ -17,6 +17,7 @@
 #include "cache/file_system.h"
 #include "cache/host_tier.h"
 #include "cache/redis_tier.h"
+#include "checkpoint/fingerprint.h"
 
 namespace deepinfer {
 namespace {
@@ -56,7 +57,12 @@ FileSystem* Files() {
 
 template <typename Tier>
 Status Add(const char* option, Result<std::unique_ptr<Tier>> tier, KvTiers* tiers) {
-  if (!tier.ok()) return Status(tier.status().code(), std::string(option) + ": " + tier.status().message());
+  if (!tier.ok()) {
+    // A budget is an option of its own.
+    const bool budget = tier.status().message().find("budget") != std::string::npos && option[0] != '\0';
+    const std::string suffix = budget && !std::string_view(option).ends_with("_bytes") ? "_bytes: " : ": ";
+    return Status(tier.status().code(), option + suffix + tier.status().message());
+  }
   tiers->nearest_first.push_back(std::move(*tier));
   return Status::Ok();
 }
@@ -76,6 +82,7 @@ Status AddFolder(const char* name, const char* option, const std::string& folder
 
 Result<KvKey> ReadKvSecret(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  if (!file.good()) return Status::NotFound(fmt::format("kv_key_file: '{}' cannot be read", path));
   std::string text(kMostSecretBytes, '\0');
   file.read(text.data(), std::ssize(text));
   text.resize(static_cast<size_t>(file.gcount()));
@@ -94,9 +101,11 @@ KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, c
                         const std::optional<KvKey>& secret) {
   nlohmann::ordered_json description;
   description["checkpoint"] = fingerprint;
+  description["weights"] = ContentFingerprint(*files.checkpoint);
   description["tokenizer"] = HashOfFile(files.checkpoint->directory() / "tokenizer.json");
   description["token_map"] =
       fmt::format("{:016x}", XXH3_64bits(files.token_map.data(), files.token_map.size() * sizeof(files.token_map[0])));
+  description["backend"] = "cpu";
   description["activations"] = plan.model.activation == ActivationFormat::kExact ? "f32" : "fp8";
   description["block_tokens"] = kKvBlockTokens;
   description["numerics"] = kNumericsVersion;

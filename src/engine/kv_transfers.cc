@@ -11,6 +11,11 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kTryAgain = 32;
+/// Payload of a batch.
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+/// A record that is used goes to the tiers again after so long: its life is renewed, or it is written anew where it was
+/// lost.
+constexpr int64_t kOfferAgainSeconds = 600;
 constexpr size_t kBlock = static_cast<size_t>(kKvBlockTokens);
 
 uint64_t MarkOf(const KvKey& key) {
@@ -138,7 +143,7 @@ void KvTransfers::StartReading(Fetching* fetching, double now, int64_t reserve) 
 }
 
 void KvTransfers::TakeArrived(Fetching* fetching) {
-  const std::vector<uint8_t> from = fetching->fetch->arrived_from();
+  const std::vector<KvFetch::Arrival> from = fetching->fetch->arrivals();
   std::vector<int64_t>& tokens_from = fetching->request->transfer.tokens_from;
   tokens_from.resize(store_.tier_count());
   for (; fetching->adopted < std::ssize(from); ++fetching->adopted) {
@@ -146,8 +151,9 @@ void KvTransfers::TakeArrived(Fetching* fetching) {
     const int64_t block = fetching->first + fetching->adopted;
     fetching->deepest = kv_.Adopt(fetching->request->cache.name_space, fetching->deepest,
                                   IdsOfBlock(fetching->ids, block), fetching->blocks[i]);
-    kept_blocks_[static_cast<size_t>(fetching->deepest)] = MarkOf(fetching->keys[static_cast<size_t>(block)]);
-    tokens_from[from[i]] += kKvBlockTokens;
+    kept_blocks_[static_cast<size_t>(fetching->deepest)] = {MarkOf(fetching->keys[static_cast<size_t>(block)]),
+                                                            from[i].expires_at};
+    tokens_from[from[i].tier] += kKvBlockTokens;
     counts_.fetched_tokens += kKvBlockTokens;
   }
   const int64_t depth = fetching->first + fetching->adopted;
@@ -156,7 +162,8 @@ void KvTransfers::TakeArrived(Fetching* fetching) {
     NodeId node = fetching->deepest;
     while (kv_.tree().depth(node) > fetching->snapshot_block + 1) node = kv_.tree().parent(node);
     kv_.AdoptSnapshot(node, fetching->snapshot);
-    kept_rings_[static_cast<size_t>(node)] = MarkOf(fetching->keys[static_cast<size_t>(fetching->snapshot_block)]);
+    kept_rings_[static_cast<size_t>(node)] = {MarkOf(fetching->keys[static_cast<size_t>(fetching->snapshot_block)]),
+                                              from.back().expires_at};
     fetching->snapshot = kNoSnapshot;
   }
 }
@@ -170,7 +177,6 @@ void KvTransfers::GiveBackRest(Fetching* fetching) {
 }
 
 void KvTransfers::Poll(double now, int64_t reserve) {
-  ReleaseWritten();
   std::erase_if(fetching_, [&](const std::unique_ptr<Fetching>& owned) {
     Fetching* const fetching = owned.get();
     KvFetch& fetch = *fetching->fetch;
@@ -206,8 +212,8 @@ double KvTransfers::NextDeadline() const {
   return next;
 }
 
-bool KvTransfers::Kept(const std::vector<uint64_t>& marks, NodeId node, const KvKey& key) const {
-  return marks[static_cast<size_t>(node)] == MarkOf(key);
+bool KvTransfers::Kept(const Mark& mark, const KvKey& key, int64_t now, int64_t expires) {
+  return mark.key == MarkOf(key) && now < mark.expires_at && expires <= mark.expires_at + kOfferAgainSeconds;
 }
 
 void KvTransfers::AfterStep(Request* request) {
@@ -222,8 +228,9 @@ void KvTransfers::AfterEnd(NodeId deepest, Request* request) {
   if (!request->transfer.no_store) Persist(deepest, request, false);
 }
 
-void KvTransfers::ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
-                              std::vector<NodeId>* rings) const {
+std::vector<NodeId> KvTransfers::ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
+                                             int64_t now, int64_t expires) const {
+  std::vector<NodeId> rings;
   const std::vector<KvKey>& keys = request.transfer.keys;
   const PrefixTree& tree = kv_.tree();
   const auto keep = [&](int64_t depth) {
@@ -231,10 +238,11 @@ void KvTransfers::ChooseRings(const std::vector<NodeId>& path, const Request& re
     const int64_t apart = options_.rings_interval / kKvBlockTokens;
     for (int64_t above = depth; above > std::max<int64_t>(0, depth - apart); --above) {
       const NodeId at = path[static_cast<size_t>(above - 1)];
-      if (Kept(kept_rings_, at, keys[static_cast<size_t>(above - 1)])) return;
-      if (std::ranges::find(*rings, at) != rings->end()) return;
+      const Mark& mark = kept_rings_[static_cast<size_t>(at)];
+      if (Kept(mark, keys[static_cast<size_t>(above - 1)], now, expires)) return;
+      if (std::ranges::find(rings, at) != rings.end()) return;
     }
-    rings->push_back(node);
+    rings.push_back(node);
   };
   // The deepest that the same prompt, or one that goes on from it, can resume from; and the end of what was shared.
   const ReplaySettings& settings = request.cache.settings;
@@ -248,19 +256,15 @@ void KvTransfers::ChooseRings(const std::vector<NodeId>& path, const Request& re
   const int64_t shared = request.cache.replay.hit_tokens / kKvBlockTokens;
   if (shared > 0 && shared <= std::ssize(path) && tree.snapshot(path[static_cast<size_t>(shared - 1)]) != kNoSnapshot)
     keep(shared);
+  return rings;
 }
 
 void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
   RequestTransfer& transfer = request->transfer;
-  PrefixTree& tree = kv_.tree();
+  const PrefixTree& tree = kv_.tree();
   const int64_t depth = tree.depth(deepest);
   transfer.persisted = std::max(transfer.persisted, depth);
   if (depth * kKvBlockTokens < options_.least_tokens) return;
-  if (const int64_t failures = store_.failures(); failures != std::exchange(seen_failures_, failures)) {
-    // What waited for a tier that failed is lost: let it be written when it is seen again.
-    std::ranges::fill(kept_blocks_, 0);
-    std::ranges::fill(kept_rings_, 0);
-  }
   ExtendKeys(transfer.scope.root, std::span(request->ids).first(static_cast<size_t>(depth) * kBlock), kKvBlockTokens,
              &transfer.keys);
   std::vector<NodeId> path(static_cast<size_t>(depth));
@@ -269,74 +273,41 @@ void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
     path[static_cast<size_t>(i - 1)] = node;
     node = tree.parent(node);
   }
-  Written written;
-  written.deepest = deepest;
-  written.blocks = depth;
-  ChooseRings(path, *request, input_ended, &written.rings);
-
+  const int64_t now = options_.clock();
+  const int64_t expires = now + transfer.ttl_seconds;
   KvBatch batch;
-  const int64_t expires = options_.clock() + transfer.ttl_seconds;
-  std::vector<NodeId> marked;
-  const auto add = [&](KvRecordKind kind, int64_t block, const uint8_t* payload, int64_t bytes) {
-    const std::span<const int32_t> ids = IdsOfBlock(request->ids, block);
-    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
-    batch.writes.push_back({kind, transfer.scope, transfer.keys[static_cast<size_t>(block)], ParentOf(transfer, block),
-                            block * kKvBlockTokens, ids, std::span(payload, static_cast<size_t>(bytes)), expires});
+  std::vector<std::pair<Mark*, Mark>> marks;
+  // False: a tier has too much to write; what it did not take is offered again when it is seen again.
+  const auto send = [&] {
+    if (batch.writes.empty()) return true;
+    if (!store_.Store(std::exchange(batch, {}))) return false;
+    for (const auto& [place, mark] : marks) *place = mark;
+    marks.clear();
+    return true;
+  };
+  const auto add = [&](KvRecordKind kind, int64_t block, const uint8_t* payload, int64_t bytes, Mark* place) {
+    if (batch.payload_bytes() + bytes > kPieceBytes && !send()) return false;
+    const KvKey& key = transfer.keys[static_cast<size_t>(block)];
+    batch.Add({kind, transfer.scope, key, ParentOf(transfer, block), block * kKvBlockTokens,
+               IdsOfBlock(request->ids, block), std::span(payload, static_cast<size_t>(bytes)), expires});
+    marks.emplace_back(place, Mark{MarkOf(key), expires});
+    return true;
   };
   for (int64_t i = 0; i < depth; ++i) {
     const NodeId at = path[static_cast<size_t>(i)];
-    if (Kept(kept_blocks_, at, transfer.keys[static_cast<size_t>(i)])) continue;
-    add(KvRecordKind::kBlock, i, kv_.block_data(tree.block(at)), kv_.blocks().block_bytes());
-    marked.push_back(at);
+    Mark* const place = &kept_blocks_[static_cast<size_t>(at)];
+    if (Kept(*place, transfer.keys[static_cast<size_t>(i)], now, expires)) continue;
+    if (!add(KvRecordKind::kBlock, i, kv_.block_data(tree.block(at)), kv_.blocks().block_bytes(), place)) return;
+    counts_.persisted_tokens += kKvBlockTokens;
   }
-  for (const NodeId at : written.rings) {
-    add(KvRecordKind::kRings, tree.depth(at) - 1, kv_.snapshots().data(tree.snapshot(at)),
-        kv_.snapshots().block_bytes());
-  }
-  if (batch.writes.empty()) return;
-  if (!writing_.empty() && writing_blocks_ + depth > kv_.blocks().block_count() / 2) {
-    store_.CountDropped(std::ssize(batch.writes));
-    return;
-  }
-  writing_blocks_ += depth;
-  tree.Pin(written.deepest);
-  for (const NodeId at : written.rings) tree.PinSnapshot(at);
-  const uint64_t serial = next_serial_++;
-  batch.done = [done = done_, serial, wake = wake_] {
-    {
-      const std::lock_guard lock(done->mutex);
-      done->serials.push_back(serial);
+  for (const NodeId at : ChooseRings(path, *request, input_ended, now, expires)) {
+    if (!add(KvRecordKind::kRings, tree.depth(at) - 1, kv_.snapshots().data(tree.snapshot(at)),
+             kv_.snapshots().block_bytes(), &kept_rings_[static_cast<size_t>(at)])) {
+      return;
     }
-    wake();
-  };
-  counts_.persisted_tokens += std::ssize(marked) * kKvBlockTokens;
-  counts_.persisted_rings += std::ssize(written.rings);
-  const std::vector<NodeId> rings = written.rings;
-  writing_.emplace_back(serial, std::move(written));
-  if (!store_.Store(std::move(batch))) return;
-  for (const NodeId at : marked) {
-    kept_blocks_[static_cast<size_t>(at)] = MarkOf(transfer.keys[static_cast<size_t>(tree.depth(at) - 1)]);
+    ++counts_.persisted_rings;
   }
-  for (const NodeId at : rings) {
-    kept_rings_[static_cast<size_t>(at)] = MarkOf(transfer.keys[static_cast<size_t>(tree.depth(at) - 1)]);
-  }
+  send();
 }
-
-void KvTransfers::ReleaseWritten() {
-  std::vector<uint64_t> serials;
-  {
-    const std::lock_guard lock(done_->mutex);
-    serials.swap(done_->serials);
-  }
-  for (const uint64_t serial : serials) {
-    const auto at = std::ranges::find(writing_, serial, &std::pair<uint64_t, Written>::first);
-    for (const NodeId node : at->second.rings) kv_.tree().UnpinSnapshot(node);
-    kv_.tree().Unpin(at->second.deepest);
-    writing_blocks_ -= at->second.blocks;
-    writing_.erase(at);
-  }
-}
-
-bool KvTransfers::idle() const { return fetching_.empty() && writing_.empty(); }
 
 }  // namespace deepinfer

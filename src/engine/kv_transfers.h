@@ -5,14 +5,14 @@
 //            -> read, in order -> into the prefix tree, from where the admission takes them as any hit.
 //            At the deadline the request goes on with what has arrived without a hole.
 //   persist  at the end of the input, every persist_interval tokens of a long one, and at the end of the output: all
-//            blocks of the path that are not kept yet, and window rings where resuming would be far. Not while what
-//            is being written pins half of the pool: a tier that hangs must not hold requests up.
+//            blocks of the path that are not kept yet, and window rings where resuming would be far. They are copied:
+//            a tier that hangs must not keep a block of the pool.
 //
 // Promise 3 holds because a record's key covers everything that its bytes depend on, and admission treats what has
 // arrived as it treats what was computed here.
 //
 // Thread-safety: the engine thread only; `wake` is called by the store's threads. Ownership: none of its arguments,
-// which outlive it. The store is destroyed, or has let go of all batches, before the KvManager is.
+// which outlive it. The store is destroyed, so that no fetch writes any more, before the KvManager is.
 #ifndef DEEPINFER_ENGINE_KV_TRANSFERS_H_
 #define DEEPINFER_ENGINE_KV_TRANSFERS_H_
 
@@ -54,55 +54,44 @@ class KvTransfers {
   /// The earliest deadline of a fetch; a large number without one.
   double NextDeadline() const;
 
+  /// Memory of its tables (promise 5).
+  int64_t bytes() const { return std::ssize(kept_blocks_) * static_cast<int64_t>(2 * sizeof(Mark)); }
+
   /// After kv.Publish: keeps what is due.
   void AfterStep(Request* request);
   /// After kv.Release, which returned `deepest`.
   void AfterEnd(NodeId deepest, Request* request);
 
-  /// Nothing is being fetched and no batch holds pins.
-  bool idle() const;
   size_t tier_count() const { return store_.tier_count(); }
   std::string_view tier_name(size_t tier) const { return store_.tier_name(tier); }
   const KvTransferCounts& counts() const { return counts_; }
 
  private:
   struct Fetching;
-  struct Written {
-    NodeId deepest = kRoot;
-    int64_t blocks = 0;  // that it pins, beside what others pin too
-    std::vector<NodeId> rings;
-  };
-  /// Batches that are done, handed over by the store's threads.
-  struct Done {
-    std::mutex mutex;
-    std::vector<uint64_t> serials;
+  /// What was handed to the tiers: the beginning of the record's key, and until when it lives, seconds since 1970.
+  struct Mark {
+    uint64_t key = 0;
+    int64_t expires_at = 0;
   };
 
   void StartReading(Fetching* fetching, double now, int64_t reserve);
   void TakeArrived(Fetching* fetching);
   void GiveBackRest(Fetching* fetching);
-  void ReleaseWritten();
   void LetGo(Fetching* fetching);
   void Persist(NodeId deepest, Request* request, bool input_ended);
-  void ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
-                   std::vector<NodeId>* rings) const;
-  bool Kept(const std::vector<uint64_t>& marks, NodeId node, const KvKey& key) const;
+  std::vector<NodeId> ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
+                                  int64_t now, int64_t expires) const;
+  static bool Kept(const Mark& mark, const KvKey& key, int64_t now, int64_t expires);
 
   KvManager& kv_;
   TierStore& store_;
   KvTransferOptions options_;
   std::function<void()> wake_;
   std::vector<std::unique_ptr<Fetching>> fetching_;
-  // Marks by node: the beginning of the key of the record that was handed to the store. A node that holds another
-  // block by now has another key.
-  std::vector<uint64_t> kept_blocks_;
-  std::vector<uint64_t> kept_rings_;
-  int64_t seen_failures_ = 0;
+  // By node. A node that holds another block by now has another key.
+  std::vector<Mark> kept_blocks_;
+  std::vector<Mark> kept_rings_;
   int64_t slow_ = 0;  // fetches that computing would have outrun
-  std::shared_ptr<Done> done_ = std::make_shared<Done>();
-  std::vector<std::pair<uint64_t, Written>> writing_;
-  int64_t writing_blocks_ = 0;  // sum of these
-  uint64_t next_serial_ = 1;
   KvTransferCounts counts_;
 };
 

@@ -398,7 +398,7 @@ void Scheduler::TellEnded() {
 
 void Scheduler::LeaveSlot(Request& request) {
   const NodeId deepest = kv_.Release(request.ids, request.length, &request.cache);
-  if (transfers_ != nullptr) transfers_->AfterEnd(deepest, &request);
+  if (transfers_ != nullptr && request.finished) transfers_->AfterEnd(deepest, &request);
   by_slot_[static_cast<size_t>(request.slot)] = nullptr;
   free_slots_.push_back(request.slot);
   request.slot = -1;

@@ -27,7 +27,7 @@ TEST_F(KvFetchTest, APrefixMayBeginInOneTierAndGoOnInAnother) {
   EXPECT_EQ(fetched.fetch->answer().rings, -1);
   Read(all.first(7), &fetched);
   fetched.WaitUntilFinished();
-  EXPECT_EQ(fetched.fetch->arrived_from(), (std::vector<uint8_t>{0, 0, 1, 1, 1, 2, 0}));
+  EXPECT_EQ(TiersOf(*fetched.fetch), (std::vector<uint8_t>{0, 0, 1, 1, 1, 2, 0}));
   for (size_t i = 0; i < 7; ++i) EXPECT_EQ(fetched.payloads[i], chain[i].payload) << i;
   // The host has learned them.
   EXPECT_EQ(host_->Count(KvRecordKind::kBlock), 7);
@@ -70,7 +70,7 @@ TEST_F(KvFetchTest, AnotherTierFillsTheHole) {
   }
   Read(chain, &fetched);
   fetched.WaitUntilFinished();
-  EXPECT_EQ(fetched.fetch->arrived_from(), (std::vector<uint8_t>{0, 1, 1, 0}));
+  EXPECT_EQ(TiersOf(*fetched.fetch), (std::vector<uint8_t>{0, 1, 1, 0}));
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(fetched.payloads[i], chain[i].payload) << i;
   EXPECT_EQ(store_->report()[0].counts.corrupt, 1);
   for (const SampleRecord& record : chain) EXPECT_TRUE(Holds(host_, record));
@@ -87,7 +87,7 @@ TEST_F(KvFetchTest, ATierThatFailsToReadIsDownAndTheOthersAnswer) {
   disk_->Set(&MemoryRecords::fail_reads, true);
   Read(chain, &fetched);
   fetched.WaitUntilFinished();
-  EXPECT_EQ(fetched.fetch->arrived_from(), (std::vector<uint8_t>{0, 0}));
+  EXPECT_EQ(TiersOf(*fetched.fetch), (std::vector<uint8_t>{0, 0}));
   EXPECT_FALSE(store_->report()[1].up);
   Fetched without;
   Locate(chain, &without);

@@ -35,7 +35,8 @@ class FarTier : public test::MemoryTier {
   bool knows_its_records() const override { return false; }
 };
 
-/// A batch with payloads of its own, which are destroyed by `done`: who still reads them then stores a wrong record.
+/// A batch, and how often `done` was called for it. The records are destroyed as soon as the store has the batch: who
+/// still reads them then keeps a wrong record.
 struct Sent {
   std::vector<SampleRecord> records;
   std::mutex mutex;
@@ -44,7 +45,6 @@ struct Sent {
 
   explicit Sent(std::vector<SampleRecord> sent) : records(std::move(sent)) {}
   void Done() {
-    for (SampleRecord& record : records) std::ranges::fill(record.payload, uint8_t{0});
     const std::lock_guard lock(mutex);
     ++done;
     changed.notify_all();
@@ -125,12 +125,18 @@ class TierStoreTest : public testing::Test {
 
   bool Store(Sent* sent) {
     KvBatch batch;
-    for (const SampleRecord& record : sent->records) {
-      batch.writes.push_back(record.Write(kNever));
-      batch.ids.insert(batch.ids.end(), record.ids.begin(), record.ids.end());
+    for (SampleRecord& record : sent->records) {
+      batch.Add(record.Write(kNever));
+      std::ranges::fill(record.payload, uint8_t{0});
     }
     batch.done = [sent] { sent->Done(); };
     return store_->Store(std::move(batch));
+  }
+
+  static std::vector<uint8_t> TiersOf(const KvFetch& fetch) {
+    std::vector<uint8_t> tiers;
+    for (const KvFetch::Arrival& arrival : fetch.arrivals()) tiers.push_back(arrival.tier);
+    return tiers;
   }
 
   void Locate(std::span<const SampleRecord> chain, Fetched* fetched, int64_t last_rings = -1) {
