@@ -216,9 +216,20 @@ Status DiskTier::MaintainLocked() {
   return taken.ok() ? Status::Ok() : taken.status();
 }
 
+void DiskTier::CloseRemoved() {
+  writer_.ForgetRemoved();
+  for (const SegmentView& segment : table_.All()) {
+    if (segment.file == nullptr || segment.role == SegmentRole::kOwn) continue;
+    const Result<FileInfo> info = files_->Info(*segment.file);
+    if (info.ok() && info->links == 0) table_.Remove(segment.slot);
+  }
+}
+
 Status DiskTier::Probe() {
   const std::lock_guard lock(work_mutex_);
   DEEPINFER_RETURN_IF_ERROR(directory_.Prepare());
+  // A file that others have removed takes room as long as it is open here, maybe all that there is.
+  CloseRemoved();
   const std::string path = fmt::format("{}/probe-{:016x}", options_.folder, writer_.limits().writer);
   static_cast<void>(files_->Unlink(path));
   {

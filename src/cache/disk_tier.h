@@ -76,6 +76,8 @@ class DiskTier : public KvTier {
 
   int64_t Now() const { return options_.clock(); }
   Status MaintainLocked();
+  /// Forgets segments whose files have no name any more.
+  void CloseRemoved();
   /// The status, after buffers that the disk may still use were replaced.
   Status Failed(Status status);
 

@@ -2,8 +2,8 @@
 """Soak of the KV tiers (docs/kv-tiers.md): two engines with one folder and one Redis, and everything that goes wrong.
 
 Four clients talk to both engines; every answer must equal that of a third engine that caches nothing. Meanwhile one
-engine is killed again and again, Redis is killed and stopped, the folder becomes full or read-only, and somebody adds
-up the folder's bytes. Ends with one line of counts; exit status 1 when anything was not as it should be.
+engine and Redis are killed and stopped again and again, the folder becomes full or read-only, and somebody adds up the
+folder's bytes. Ends with one line of counts; exit status 1 when anything was not as it should be.
 
 As root it runs in a mount namespace of its own, where the folder is a small tmpfs; as anybody else it takes the
 right to write away from the folder. Root without that right skips this fault and says so.
@@ -183,7 +183,7 @@ class Folder:
         path.mkdir(mode=0o700)
         self.fault = None
         if own_mounts:
-            size = self.budget * 5 // 4
+            size = self.budget * 9 // 8
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", str(path)], check=True)
             self.fault = "full"
         elif os.geteuid() != 0:
@@ -265,6 +265,7 @@ class Soak:
         self.known: dict[str, dict] = {}  # answers of the reference by request
         self.counts = {"requests": 0, "repeated": 0, "stopped": 0, "left": 0, "lost": 0, "differences": 0}
         self.hits: dict[str, int] = {}
+        self.slowest = {engine.name: 0.0 for engine in engines}  # answer, seconds
 
     def client(self, seed: int) -> None:
         dice = random.Random(seed)
@@ -319,12 +320,15 @@ class Soak:
     def ask(self, dice: random.Random, body: dict) -> dict | None:
         """None: the engine was killed meanwhile."""
         engine, life = self.choose(dice)
+        begin = time.monotonic()
         try:
             if dice.random() < 0.1:
                 engine.leave(body, dice.random() / 3)
                 with self.lock:
                     self.counts["left"] += 1
-            return engine.ask(body)
+            answer = engine.ask(body)
+            self.slowest[engine.name] = max(self.slowest[engine.name], time.monotonic() - begin)
+            return answer
         except (OSError, http.client.HTTPException) as error:
             if engine.lives == life:
                 fail(f"{engine.name} does not answer ({error!r}):\nrequest {json.dumps(body)}")
@@ -360,7 +364,7 @@ class Faults:
         self.counts: dict[str, int] = {}
 
     def all_kinds(self) -> list:
-        kinds = [self.kill_engine]
+        kinds = [self.kill_engine, self.stop_engine]
         if self.redis.program:
             kinds += [self.kill_redis, self.stop_redis]
         if self.folder.fault:
@@ -375,6 +379,12 @@ class Faults:
         self.engines[0].kill()
         pause(self.dice.random())
         self.engines[0].start()
+
+    def stop_engine(self) -> None:
+        """Maybe while it holds the folder's lock."""
+        self.engines[0].process.send_signal(signal.SIGSTOP)
+        pause(1 + 3 * self.dice.random())
+        self.engines[0].process.send_signal(signal.SIGCONT)
 
     def kill_redis(self) -> None:
         self.redis.kill()
@@ -493,7 +503,7 @@ def run(flags: argparse.Namespace, scratch: Path, own_mounts: bool) -> None:
 
     print(f"kv_soak: seed {flags.seed}, {time.monotonic() - begin:.0f} s: {listed(soak.counts)}; "
           f"hit tokens: {listed(soak.hits)}, of a killed engine {inherited}; faults: {listed(faults.counts)}; "
-          f"evicted records: {listed(evicted)}; corrupt {corrupt:.0f}; "
+          f"evicted records: {listed(evicted)}; corrupt {corrupt:.0f}; slowest answers in s: {listed(soak.slowest)}; "
           f"folder at most {100 * folder.most / folder.budget:.1f} % of its budget in {folder.looks} looks; anonymous "
           f"memory of the second engine in MiB, from start to end: "
           f"{' '.join(f'{memory[i * (len(memory) - 1) // 6]:.0f}' for i in range(7))}; "

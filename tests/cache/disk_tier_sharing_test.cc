@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,6 +24,16 @@ constexpr int64_t kBudget = int64_t{4} << 20;
 
 class DiskSharingTest : public testing::Test {
  protected:
+  /// Files of the folder that this process has open although their names are gone.
+  int64_t CountRemovedButOpen() const {
+    int64_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+      count += target.starts_with(folder()) && target.ends_with(" (deleted)") ? 1 : 0;
+    }
+    return count;
+  }
   std::unique_ptr<DiskTier> Open(int64_t budget = kBudget) {
     return OpenTier(SmallOptions(folder(), &now_, budget), &files_);
   }
@@ -148,6 +160,21 @@ TEST_F(DiskSharingTest, EvictedFilesServeThoseWhoHaveThemOpen) {
   ASSERT_TRUE(reader->Maintain().ok());
   EXPECT_EQ(CountRight(*reader, chain, 0, 40), 0);
   EXPECT_EQ(reader->counts().corrupt, 0);
+}
+
+// Or two processes, each out of service because the other's removed files fill the disk, would wait forever.
+TEST_F(DiskSharingTest, AFullDiskIsNotKeptFullByFilesThatOthersHaveRemoved) {
+  auto writer = Open();
+  const auto reader = Open();
+  Chain chain(name_space_, "tenant", 1, 100);
+  ASSERT_TRUE(writer->Write(chain.Writes(0, 100, now_ + 3 * kDay)).ok());
+  ASSERT_TRUE(reader->Maintain().ok());
+  EXPECT_EQ(CountRight(*reader, chain, 0, 100), 100);
+  ASSERT_TRUE(writer->Drop(chain.scope()).ok());
+  EXPECT_GT(CountRemovedButOpen(), 0);
+  files_.full = true;
+  EXPECT_EQ(reader->Probe().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(CountRemovedButOpen(), 0);
 }
 
 TEST_F(DiskSharingTest, ReadsWritesAndUpkeepOfOneTierAtOnce) {
