@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -70,6 +71,13 @@ class KvCommand : public Command {
       selected.push_back(segment);
     }
     return selected;
+  }
+
+  static Result<bool> IsFolder(const std::string& path) {
+    std::error_code error;
+    const bool is_folder = std::filesystem::is_directory(path, error);
+    if (error && error != std::errc::no_such_file_or_directory) return Status::Io(path + ": " + error.message());
+    return is_folder;
   }
 
   /// Calls `visit` for each, with a progress bar.
@@ -142,15 +150,16 @@ class KvStatsCommand : public KvCommand {
     std::string text;
     for (const auto& [key, sum] : sums) {
       const KvNamespace* const name_space = inspector.FindNamespace(key.first);
-      scopes.push_back({{"namespace", key.first},
-                        {"description", name_space == nullptr ? Json() : Json::parse(name_space->description)},
-                        {"scope", key.second},
-                        {"segments", sum.segments},
-                        {"blocks", sum.blocks},
-                        {"rings", sum.rings},
-                        {"tokens", sum.tokens},
-                        {"bytes", sum.bytes},
-                        {"unreadable_segments", sum.unknown}});
+      scopes.push_back(
+          {{"namespace", key.first},
+           {"description", name_space == nullptr ? Json() : Json::parse(name_space->description, nullptr, false)},
+           {"scope", key.second},
+           {"segments", sum.segments},
+           {"blocks", sum.blocks},
+           {"rings", sum.rings},
+           {"tokens", sum.tokens},
+           {"bytes", sum.bytes},
+           {"unreadable_segments", sum.unknown}});
       text += fmt::format("{}/{}: {} tokens in {} blocks, {} rings, {} segments, {}{}\n", key.first, key.second,
                           sum.tokens, sum.blocks, sum.rings, sum.segments, HumanBytes(sum.bytes),
                           sum.unknown > 0 ? fmt::format(", {} of another version or damaged", sum.unknown) : "");
@@ -252,6 +261,8 @@ class KvExportCommand : public KvCommand {
 
   Result<int> Run() override {
     DEEPINFER_ASSIGN_OR_RETURN(const DiskInspector inspector, Open());
+    DEEPINFER_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(to_));
+    if (!is_folder) return Status::NotFound(fmt::format("--to: expected a folder that exists, found '{}'", to_));
     int64_t copied = 0;
     int64_t left = 0;
     DEEPINFER_RETURN_IF_ERROR(ForEach("copying", Selected(inspector), [&](const SegmentOnDisk& segment) {

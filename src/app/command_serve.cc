@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -62,6 +63,8 @@ class ServeCommand : public Command {
   }
 
   Result<int> Run() override {
+    // Who reads the log may go; the server goes on.
+    std::signal(SIGPIPE, SIG_IGN);
     // Before any thread is made.
     ShutdownSignals signals;
     DEEPINFER_ASSIGN_OR_RETURN(const std::filesystem::path folder, FindModel(engine_.options.model));

@@ -18,7 +18,7 @@ CLI::Option* AddDurationFlag(CLI::App& flags, const std::string& name, int64_t* 
     const std::optional<int64_t> parsed = ParseDuration(text);
     if (!parsed.has_value() || *parsed < 1) {
       throw CLI::ValidationError(
-          name, fmt::format("expected {}, found '{}'", "a number with s, m, h or d, such as 90s or 3d", text));
+          name, fmt::format("expected a number with s, m, h or d, such as 90s or 3d, found '{}'", text));
     }
     *seconds = *parsed;
   };
@@ -57,7 +57,7 @@ void AddKvTierFlags(CLI::App& flags, EngineOptions* options) {
   AddGibFlag(flags, "--kv-shared-gib", &options->kv_shared_bytes,
              "Most bytes in the shared folder (default 64; Redis has its own limit)");
   AddDurationFlag(flags, "--kv-ttl", &options->kv_ttl_seconds,
-                  "How long a prefix is kept since it was written, such as 12h or 7d (default 3d)");
+                  "How long a prefix is kept since it was last used, such as 12h or 7d (default 3d)");
   flags
       .add_option("--kv-key-file", options->kv_key_file,
                   "Encrypt what is kept outside this machine's memory with the key in this file (32 bytes, or 64 "

@@ -151,6 +151,8 @@ TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
   EXPECT_NE(Kv("list", disk, {"--scope", scope}).out.find(scope), std::string::npos);
 
   const fs::path copy = this->disk(1);
+  EXPECT_EQ(Kv("export", disk, {"--to", copy.string()}).exit_status, 1);  // a typing error makes no folder
+  fs::create_directory(copy);
   EXPECT_EQ(Kv("export", disk, {"--to", copy.string()}).exit_status, 0);
   EXPECT_EQ(Kv("verify", copy).exit_status, 0);
   const Json from_copy = Answer(Generate(copy.string()));

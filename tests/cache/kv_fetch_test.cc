@@ -92,7 +92,7 @@ TEST_F(KvFetchTest, ATierThatFailsToReadIsDownAndTheOthersAnswer) {
   Fetched without;
   Locate(chain, &without);
   EXPECT_EQ(without.fetch->answer().blocks, 2);
-  EXPECT_EQ(store_->failures(), 1);
+  EXPECT_EQ(Failures(), 1);
   store_->Abandon(without.fetch);
   EXPECT_TRUE(without.fetch->finished());
 
@@ -103,7 +103,7 @@ TEST_F(KvFetchTest, ATierThatFailsToReadIsDownAndTheOthersAnswer) {
   Locate(chain, &unfound);
   EXPECT_EQ(unfound.fetch->answer().blocks, 2);
   EXPECT_FALSE(store_->report()[1].up);
-  EXPECT_EQ(store_->failures(), 2);
+  EXPECT_EQ(Failures(), 2);
 }
 
 TEST_F(KvFetchTest, TheDeepestRingsOfWhatWasFoundCome) {

@@ -133,6 +133,13 @@ class TierStoreTest : public testing::Test {
     return store_->Store(std::move(batch));
   }
 
+  /// Times that tiers went down.
+  int64_t Failures() const {
+    int64_t failures = 0;
+    for (const TierReport& tier : store_->report()) failures += tier.failures;
+    return failures;
+  }
+
   static std::vector<uint8_t> TiersOf(const KvFetch& fetch) {
     std::vector<uint8_t> tiers;
     for (const KvFetch::Arrival& arrival : fetch.arrivals()) tiers.push_back(arrival.tier);
