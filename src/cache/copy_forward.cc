@@ -27,7 +27,13 @@ Status CopyForward::Run(int64_t now, const IoMemory& memory, int64_t limit) {
     std::vector<Batch> batches;
     const Result<bool> more = Gather(segment, now, memory, limit, &used, &batches);
     if (!more.ok() && more.status().code() == StatusCode::kNotFound) continue;
-    if (!more.ok()) return more.status();
+    // The disk may yet write to the memory.
+    if (!more.ok() && more.status().code() == StatusCode::kCancelled) return more.status();
+    if (!more.ok()) {
+      // One bad segment, which ends on its day.
+      looks_[segment.serial] = {segment.uses, now};
+      continue;
+    }
     for (const Batch& batch : batches) {
       DEEPINFER_ASSIGN_OR_RETURN(const bool kept,
                                  writer_->Append(batch.scope, batch.expiry_day, batch.staged, now, {}));

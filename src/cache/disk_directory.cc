@@ -12,6 +12,7 @@ namespace deepinfer {
 namespace {
 
 constexpr size_t kHexDigits = 16;
+constexpr int64_t kLastDay = 1000000;  // of the year 4707; its seconds are far from what 64 bits hold
 
 bool IsHexName(std::string_view name) {
   return name.size() == kHexDigits &&
@@ -51,7 +52,7 @@ std::optional<SegmentOnDisk> ParseFileName(std::string_view name) {
   if (suffix != ".seg" && suffix != ".open") return std::nullopt;
   segment.sealed = suffix == ".seg";
   if (!Parse(name.substr(0, first), 10, &segment.id.expiry_day) || segment.id.expiry_day < 0 ||
-      !Parse(name.substr(first + 1, kHexDigits), 16, &segment.id.writer) ||
+      segment.id.expiry_day > kLastDay || !Parse(name.substr(first + 1, kHexDigits), 16, &segment.id.writer) ||
       !Parse(name.substr(second + 1, dot - second - 1), 10, &segment.id.number) ||
       FileName(segment.id, segment.sealed) != name) {
     return std::nullopt;
@@ -67,7 +68,8 @@ DiskDirectory::DiskDirectory(FileSystem* files, std::string folder, const KvName
       name_space_folder_(FolderOf(name_space.fingerprint)) {}
 
 Status DiskDirectory::Prepare() {
-  DEEPINFER_RETURN_IF_ERROR(files_->MakeFolder(folder_));
+  // Whoever named the folder may have named a link; below it nobody has.
+  DEEPINFER_RETURN_IF_ERROR(files_->MakeFolder(folder_ + "/"));
   const std::string own = folder_ + "/" + name_space_folder_;
   DEEPINFER_RETURN_IF_ERROR(files_->MakeFolder(own));
   if (lock_ != nullptr) {
@@ -103,42 +105,49 @@ Status DiskDirectory::Prepare() {
 
 Result<DiskDirectory::Contents> DiskDirectory::List() {
   Contents contents;
-  // What vanishes between its name and its size was another process's to remove.
-  const auto count = [&](const std::string& path, FileInfo* info) {
+  // What vanishes between its name and its size was another process's to remove. What cannot be looked at is left out:
+  // one bad inode, or a folder of another user, must not end the tier.
+  const auto leave_out = [&](const std::string& path, const Status& status) {
+    if (status.code() != StatusCode::kNotFound) contents.unreadable.insert(path);
+  };
+  const auto count = [&](const std::string& path) {
     const Result<FileInfo> found = files_->Info(path);
-    if (!found.ok()) return found.status().code() == StatusCode::kNotFound ? Status::Ok() : found.status();
-    *info = *found;
-    contents.bytes += info->bytes;
-    return Status::Ok();
+    if (!found.ok()) {
+      leave_out(path, found.status());
+      return FileInfo();
+    }
+    contents.bytes += found->bytes;
+    return *found;
   };
-  const auto list = [&](const std::string& path) -> Result<std::vector<FolderEntry>> {
+  const auto list = [&](const std::string& path) -> std::optional<std::vector<FolderEntry>> {
     Result<std::vector<FolderEntry>> entries = files_->List(path);
-    if (!entries.ok() && entries.status().code() == StatusCode::kNotFound) return std::vector<FolderEntry>();
-    return entries;
+    if (entries.ok()) return *std::move(entries);
+    leave_out(path, entries.status());
+    return std::nullopt;
   };
-  DEEPINFER_ASSIGN_OR_RETURN(const std::vector<FolderEntry> spaces, files_->List(folder_));
+  DEEPINFER_ASSIGN_OR_RETURN(const std::vector<FolderEntry> spaces, files_->List(folder_ + "/"));
   for (const FolderEntry& space : spaces) {
     const std::string space_path = folder_ + "/" + space.name;
-    FileInfo info;
     if (!space.is_folder) {
-      DEEPINFER_RETURN_IF_ERROR(count(space_path, &info));
+      count(space_path);
       continue;
     }
     if (!IsHexName(space.name)) continue;
-    DEEPINFER_ASSIGN_OR_RETURN(const std::vector<FolderEntry> scopes, list(space_path));
-    for (const FolderEntry& scope : scopes) {
+    const std::optional<std::vector<FolderEntry>> scopes = list(space_path);
+    if (!scopes.has_value()) continue;
+    for (const FolderEntry& scope : *scopes) {
       const std::string scope_path = space_path + "/" + scope.name;
       if (!scope.is_folder) {
-        DEEPINFER_RETURN_IF_ERROR(count(scope_path, &info));
+        count(scope_path);
         continue;
       }
       if (!IsHexName(scope.name)) continue;
-      DEEPINFER_ASSIGN_OR_RETURN(const std::vector<FolderEntry> names, list(scope_path));
-      if (names.empty()) contents.empty_scopes.push_back(scope_path);
-      for (const FolderEntry& name : names) {
+      const std::optional<std::vector<FolderEntry>> names = list(scope_path);
+      if (!names.has_value()) continue;
+      if (names->empty()) contents.empty_scopes.push_back(scope_path);
+      for (const FolderEntry& name : *names) {
         if (name.is_folder) continue;
-        info = {};
-        DEEPINFER_RETURN_IF_ERROR(count(scope_path + "/" + name.name, &info));
+        const FileInfo info = count(scope_path + "/" + name.name);
         std::optional<SegmentOnDisk> segment = ParseFileName(name.name);
         if (!segment.has_value() || info.links == 0) continue;
         segment->name_space = space.name;

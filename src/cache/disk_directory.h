@@ -2,11 +2,12 @@
 //
 //   DIR/lock                                  held (flock) by whoever makes room or takes it
 //   DIR/<namespace>/namespace.json            what the namespace is, for people and `deepinfer kv`
-//   DIR/<namespace>/<scope>/<expiry day>-<writer>-<number>.open    being written; locked by its writer as long as it
-//   lives DIR/<namespace>/<scope>/<expiry day>-<writer>-<number>.seg     sealed; never written again
+//   DIR/<namespace>/<scope>/<day>-<writer>-<number>.open    being written; its writer holds its lock
+//   DIR/<namespace>/<scope>/<day>-<writer>-<number>.seg     sealed; never written again
 //
-// namespace and scope: the first 16 hexadecimal digits of fingerprint and root; writer: 16 digits; day: since
-// 1970-01-01. Other names are nobody's business; they count as space, no more.
+// namespace and scope: the first 16 hexadecimal digits of fingerprint and root; writer: 16 digits; day: that of expiry,
+// since 1970-01-01, 1000000 at most. Files with other names are nobody's business; they count as space, no more.
+// Special files and links below DIR are not looked at, and folders that cannot be read are left out.
 //
 // Thread-safety: one thread at a time. Ownership: the file system outlives it.
 #ifndef DEEPINFER_CACHE_DISK_DIRECTORY_H_
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -54,10 +56,12 @@ class DiskDirectory {
   /// Makes the folders, the lock and namespace.json where they are missing.
   Status Prepare();
 
-  /// All segments with their sizes, of all namespaces, sorted; and the bytes of every file that there is.
+  /// All segments with their sizes, of all namespaces, sorted; and the bytes of every file that there is. Errors are
+  /// those of DIR itself.
   struct Contents {
     std::vector<SegmentOnDisk> segments;
     std::vector<std::string> empty_scopes;  ///< paths of scope folders without a file
+    std::set<std::string> unreadable;       ///< paths of files and folders that the system does not let us look at
     int64_t bytes = 0;
   };
   Result<Contents> List();

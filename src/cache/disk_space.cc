@@ -81,6 +81,13 @@ Status DiskSpace::RemoveExpired(const DiskDirectory::Contents& contents, int64_t
 }
 
 Result<bool> DiskSpace::Remove(const SegmentOnDisk& segment, int64_t* records) {
+  Result<bool> removed = TryRemove(segment, records);
+  // A bad block or a folder of another user must not keep us from the other segments.
+  if (!removed.ok() && removed.status().code() != StatusCode::kCancelled) return false;
+  return removed;
+}
+
+Result<bool> DiskSpace::TryRemove(const SegmentOnDisk& segment, int64_t* records) {
   const std::optional<SegmentView> view =
       segment.name_space == directory_->name_space() ? table_->Find(segment.id) : std::nullopt;
   if (view.has_value() && (view->role == SegmentRole::kIgnored || view->role == SegmentRole::kOwn)) return false;

@@ -35,8 +35,10 @@ class DiskSpace {
 
  private:
   Status MakeRoom(DiskDirectory::Contents* contents, int64_t bytes, int64_t now);
-  /// False: it stays, because it is not ours to delete or someone writes it.
+  /// False: it stays, because it is not ours to delete, someone writes it or the system does not let us. An error:
+  /// kCancelled when the disk does not answer.
   Result<bool> Remove(const SegmentOnDisk& segment, int64_t* records);
+  Result<bool> TryRemove(const SegmentOnDisk& segment, int64_t* records);
 
   FileSystem* files_;
   DiskDirectory* directory_;

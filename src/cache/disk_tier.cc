@@ -199,7 +199,10 @@ Status DiskTier::MaintainLocked() {
   DEEPINFER_RETURN_IF_ERROR(writer_.SealIdle(now));
   DEEPINFER_ASSIGN_OR_RETURN(const DiskDirectory::Contents contents, directory_.List());
   counters_.used_bytes = contents.bytes;
-  DEEPINFER_RETURN_IF_ERROR(discovery_.Update(contents, today));
+  counters_.foreign +=
+      std::ranges::count_if(contents.unreadable, [&](const std::string& path) { return !unreadable_.contains(path); });
+  unreadable_ = contents.unreadable;
+  DEEPINFER_RETURN_IF_ERROR(discovery_.Update(contents, now));
   DEEPINFER_RETURN_IF_ERROR(space_.RemoveExpired(contents, today));
   DEEPINFER_RETURN_IF_ERROR(discovery_.TakeOver(contents, now));
   // Another process may be writing its first segment there: then it is not empty any more, and stays.

@@ -2,12 +2,14 @@
 // ("shared"). The format, and how several processes share the folder without a daemon: docs/kv-format.md.
 //
 // Invariants: 1. a record is found only after its bytes were written, and counts only when it proves itself as it is
-// read; 2. the sizes of all files in the folder, of all processes and namespaces, never add up to more than the budget;
+// read; 2. the sizes of all files in the folder that this process may list, of all processes and namespaces, never add
+// up to more than the budget;
 // 3. a process that dies leaves nothing that the next upkeep of any other does not find; 4. no byte that is wrong on
 // the disk makes a call fail.
 //
-// Errors: kResourceExhausted for a full disk, kIo for a disk that does not work; the tier works again as soon as the
-// disk does (Probe). A budget without room is no error: the records are dropped and counted as evicted.
+// Errors: kResourceExhausted for a full disk, kCancelled for a disk that does not answer, kIo for one that does not
+// work; the tier works again as soon as the disk does (Probe). A budget without room is no error: the records are
+// dropped and counted as evicted.
 //
 // Thread-safety: as KvTier; upkeep, writes and probes exclude each other by a lock, reads take none while they wait.
 // Ownership: the file system outlives the tier.
@@ -18,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -106,6 +109,7 @@ class DiskTier : public KvTier {
   SegmentDiscovery discovery_;
   CopyForward copy_forward_;
   StagingPair write_staging_;
+  std::set<std::string> unreadable_;  // paths, as of the last upkeep
 };
 
 }  // namespace deepinfer

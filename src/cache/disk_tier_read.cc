@@ -13,6 +13,11 @@ namespace {
 constexpr double kStagingSeconds = 60;
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
+/// Not of a file that has gone.
+bool IsOfTheDisk(const FileOperation& operation) {
+  return !operation.status.ok() && operation.status.code() != StatusCode::kNotFound;
+}
+
 }  // namespace
 
 struct DiskTier::Wanted {
@@ -56,15 +61,20 @@ Status DiskTier::Read(std::span<KvRead> reads) {
     if (first_error.ok()) first_error = status;
   };
   std::vector<Window> windows = Group(&wanted, staging_.half_bytes());
+  size_t last = 0;
   for (size_t i = 0; i < windows.size(); ++i) {
+    last = i;
     for (FileOperation& piece : windows[i].pieces) piece.memory = (*staging)[i % 2];
     files_->Run(windows[i].pieces, [&] {
       if (i > 0) remember(Decode(windows[i - 1], reads, now));
     });
     // The references of pieces keep the buffers alive, no longer than they are needed.
     if (i > 0) windows[i - 1].pieces.clear();
+    // A disk that did not answer in time may yet write to the buffers.
+    if (std::ranges::any_of(windows[i].pieces, IsOfTheDisk)) break;
   }
-  remember(Decode(windows.back(), reads, now));
+  remember(Decode(windows[last], reads, now));
+  for (size_t i = last + 1; i < windows.size(); ++i) counters_.misses += std::ssize(windows[i].wanted);
   windows.clear();
   return first_error;
 }

@@ -5,8 +5,10 @@
 // Ownership: an operation shares its file and its memory with the file system until it has ended, also when the disk
 // does not answer in time and the caller has gone on.
 //
-// Errors: kNotFound for what is not there (any more), kResourceExhausted for a full disk or quota, kIo for the rest;
-// the message names the path and the reason of the system.
+// Links: none is followed at the end of a path, unless it is a folder's and ends in "/".
+//
+// Errors: kNotFound for what is not there (any more), kResourceExhausted for a full disk or quota, kCancelled for an
+// operation that was waited for in vain, kIo for the rest; the message names the path and the reason of the system.
 #ifndef DEEPINFER_CACHE_FILE_SYSTEM_H_
 #define DEEPINFER_CACHE_FILE_SYSTEM_H_
 
@@ -85,7 +87,8 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  /// New files have mode 0600. direct: past the page cache where the folder allows it.
+  /// Regular files only, kIo for all others; never waits for a FIFO. New files have mode 0600. direct: past the page
+  /// cache where the folder allows it.
   virtual Result<std::shared_ptr<File>> Open(const std::string& path, OpenMode mode, bool direct) = 0;
 
   /// Runs all operations, several at a time and in any order, and sets their `done` and `status`. `meanwhile` is called
@@ -108,10 +111,10 @@ class FileSystem {
   /// Waits for it; kIo after `seconds`.
   Status Lock(File& file, double seconds);
 
-  /// Mode 0700; fine when it is there. Parents must exist.
+  /// Mode 0700; fine when a folder is there, kIo when anything else is. Parents must exist.
   virtual Status MakeFolder(const std::string& path) = 0;
   virtual Status SyncFolder(const std::string& path) = 0;
-  /// Sorted by name, without "." and "..".
+  /// Regular files and folders, sorted by name, without "." and "..".
   virtual Result<std::vector<FolderEntry>> List(const std::string& path) = 0;
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
   virtual Status Unlink(const std::string& path) = 0;
@@ -126,7 +129,7 @@ class FileSystem {
 
 struct PosixOptions {
   bool rings = true;             ///< io_uring where the kernel lets us
-  double patience_seconds = 30;  ///< no operation ended for so long: they fail with kIo
+  double patience_seconds = 30;  ///< no operation ended for so long: they fail with kCancelled
 };
 
 /// The system's. io_uring with one ring per call; pread and pwrite where the kernel refuses rings.

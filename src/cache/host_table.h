@@ -5,12 +5,10 @@
 // The data is cut into slots of one size, a block with its ids. A record is a chain of slots: one for a block, several
 // for rings. The first slot of a record, its head, has the key and a sequence number, odd while it is being changed.
 //
-//  * Changes are made under a robust mutex in the memory. Its owner may die at any instruction: the next one that locks
-//  it
-//    rebuilds the index from the slots and drops what was being written.
+//  * Changes are made under a robust mutex in the memory. Its owner may die at any instruction: the next one that
+//    locks it rebuilds the index from the slots and drops what was being written.
 //  * Reads take no lock and hold no pin: they copy the record, and it counts only when its sequence number has stayed
-//  the
-//    same and checksum, key, parent, position and ids are right. A copy that was overtaken by a change is a miss.
+//    the same and checksum, key, parent, position and ids are right. A copy that was overtaken by a change is a miss.
 //
 // Eviction: of the next 64 records behind a hand that goes round, the one whose last use is the longest ago; up to 64
 // records that is exact.

@@ -48,6 +48,8 @@ Status Failure(const std::string& path, const char* what, int error) {
   }
 }
 
+Status NoRegularFile(const std::string& path) { return Status::Io(path + ": no regular file"); }
+
 FileInfo ToInfo(const struct stat& from) {
   return {.bytes = from.st_size,
           .accessed = from.st_atim.tv_sec,
@@ -76,9 +78,11 @@ class PosixFileSystem : public FileSystem {
   }
 
   Result<std::shared_ptr<File>> Open(const std::string& path, OpenMode mode, bool direct) override {
-    const int flags = O_CLOEXEC | (mode == OpenMode::kRead     ? O_RDONLY
-                                   : mode == OpenMode::kCreate ? O_RDWR | O_CREAT | O_EXCL
-                                                               : O_RDWR);
+    // A FIFO would keep us until somebody writes to it, and a link may lead out of the folder.
+    const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
+                      (mode == OpenMode::kRead     ? O_RDONLY
+                       : mode == OpenMode::kCreate ? O_RDWR | O_CREAT | O_EXCL
+                                                   : O_RDWR);
     // The time of access is ours (SetAccessed); only the owner may ask for O_NOATIME, and tmpfs has had no O_DIRECT.
     int extra = O_NOATIME | (direct ? O_DIRECT : 0);
     int descriptor = open(path.c_str(), flags | extra, 0600);
@@ -91,8 +95,16 @@ class PosixFileSystem : public FileSystem {
       if (mode == OpenMode::kCreate) unlink(path.c_str());
       descriptor = open(path.c_str(), flags | (extra & ~O_DIRECT), 0600);
     }
+    if (descriptor < 0 && (errno == ELOOP || errno == ENXIO || errno == EISDIR)) return NoRegularFile(path);
     if (descriptor < 0) return Failure(path, "open", errno);
-    return std::shared_ptr<File>(std::make_shared<PosixFile>(path, descriptor));
+    std::shared_ptr<File> file = std::make_shared<PosixFile>(path, descriptor);
+    struct stat info = {};
+    if (fstat(descriptor, &info) != 0) return Failure(path, "stat", errno);
+    if (!S_ISREG(info.st_mode)) return NoRegularFile(path);
+    // Rings may answer EAGAIN for a file that must not block.
+    const int opened = fcntl(descriptor, F_GETFL);
+    if (opened < 0 || fcntl(descriptor, F_SETFL, opened & ~O_NONBLOCK) != 0) return Failure(path, "fcntl", errno);
+    return file;
   }
 
   void Run(std::span<FileOperation> operations, const std::function<void()>& meanwhile) override {
@@ -125,8 +137,8 @@ class PosixFileSystem : public FileSystem {
       if (i == 0 || owner[i] != owner[i - 1]) short_before = false;
       const IoPiece& piece = batch->pieces[i];
       if (!ended) {
-        operation.status =
-            Status::Io(fmt::format("{}: no answer within {} s", operation.file->path(), options_.patience_seconds));
+        operation.status = Status::Cancelled(
+            fmt::format("{}: no answer within {} s", operation.file->path(), options_.patience_seconds));
       } else if (piece.error != 0) {
         if (operation.status.ok()) {
           operation.status = Failure(operation.file->path(), piece.write ? "write" : "read", piece.error);
@@ -188,8 +200,11 @@ class PosixFileSystem : public FileSystem {
   void Unlock(File& file) override { flock(Descriptor(file), LOCK_UN); }
 
   Status MakeFolder(const std::string& path) override {
-    if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return Status::Ok();
-    return Failure(path, "mkdir", errno);
+    if (mkdir(path.c_str(), 0700) == 0) return Status::Ok();
+    if (errno != EEXIST) return Failure(path, "mkdir", errno);
+    struct stat info = {};
+    if (lstat(path.c_str(), &info) != 0) return Failure(path, "stat", errno);
+    return S_ISDIR(info.st_mode) ? Status::Ok() : Status::Io(path + ": no folder");
   }
 
   Status SyncFolder(const std::string& path) override {
@@ -203,19 +218,25 @@ class PosixFileSystem : public FileSystem {
   }
 
   Result<std::vector<FolderEntry>> List(const std::string& path) override {
-    DIR* const folder = opendir(path.c_str());
-    if (folder == nullptr) return Failure(path, "opendir", errno);
+    const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor < 0) return Failure(path, "open", errno);
+    DIR* const folder = fdopendir(descriptor);
+    if (folder == nullptr) {
+      const int error = errno;
+      close(descriptor);
+      return Failure(path, "opendir", error);
+    }
     std::vector<FolderEntry> entries;
     errno = 0;
     while (const dirent* const entry = readdir(folder)) {
       const std::string_view name = entry->d_name;
       if (name != "." && name != "..") {
-        bool is_folder = entry->d_type == DT_DIR;
-        if (entry->d_type == DT_UNKNOWN) {
+        unsigned char type = entry->d_type;
+        if (type == DT_UNKNOWN) {
           struct stat info = {};
-          is_folder = fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+          if (fstatat(descriptor, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) type = IFTODT(info.st_mode);
         }
-        entries.push_back({std::string(name), is_folder});
+        if (type == DT_DIR || type == DT_REG) entries.push_back({std::string(name), type == DT_DIR});
       }
       errno = 0;
     }

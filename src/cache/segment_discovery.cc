@@ -7,27 +7,43 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kTakeOverBytes = int64_t{2} << 30;  // scanned by a call, seconds of a disk's time
-
-bool IsGone(const Status& status) { return status.code() == StatusCode::kNotFound; }
+constexpr int64_t kRetrySeconds = 60;                 // a disk may try for seconds before it gives a block up
 
 }  // namespace
 
-Status SegmentDiscovery::Update(const DiskDirectory::Contents& contents, int64_t today) {
+bool SegmentDiscovery::IsDue(const SegmentId& id, int64_t now) const {
+  const auto failed = failed_.find(id);
+  return failed == failed_.end() || now < failed->second || now - failed->second >= kRetrySeconds;
+}
+
+void SegmentDiscovery::Remember(const SegmentId& id, const Status& status, int64_t now) {
+  if (status.ok() || status.code() == StatusCode::kNotFound) {
+    failed_.erase(id);
+  } else if (failed_.insert_or_assign(id, now).second) {
+    ++counters_->foreign;
+  }
+}
+
+Status SegmentDiscovery::Update(const DiskDirectory::Contents& contents, int64_t now) {
+  const int64_t today = now / kSecondsPerDay;
   std::set<SegmentId> present;
   for (const SegmentOnDisk& segment : contents.segments) {
     if (segment.name_space != directory_->name_space()) continue;
     const std::optional<SegmentView> view = table_->Find(segment.id);
     present.insert(segment.id);
-    if (segment.id.expiry_day <= today || writer_->Owns(segment.id)) continue;
+    if (segment.id.expiry_day <= today || writer_->Owns(segment.id) || !IsDue(segment.id, now)) continue;
     Status status;
     if (segment.sealed && (!view.has_value() || view->role == SegmentRole::kOpen)) {
       status = LoadSealed(segment.id);
     } else if (!segment.sealed && (!view.has_value() || view->role == SegmentRole::kOpen)) {
       status = Follow(segment.id);
     }
-    if (!status.ok() && !IsGone(status)) return status;
+    // A disk that does not answer would take its time for each segment.
+    if (status.code() == StatusCode::kCancelled) return status;
+    Remember(segment.id, status, now);
   }
   scratch_ = nullptr;
+  std::erase_if(failed_, [&](const auto& failed) { return !present.contains(failed.first); });
   for (const SegmentView& view : table_->All()) {
     if (view.role != SegmentRole::kOwn && !present.contains(view.id)) table_->Remove(view.slot);
   }
@@ -105,10 +121,12 @@ Status SegmentDiscovery::TakeOver(const DiskDirectory::Contents& contents, int64
   int64_t scanned = 0;
   for (const SegmentOnDisk& segment : contents.segments) {
     if (segment.sealed || segment.name_space != directory_->name_space() || writer_->Owns(segment.id)) continue;
+    if (!IsDue(segment.id, now)) continue;
     const std::optional<SegmentView> view = table_->Find(segment.id);
     if (view.has_value() && view->role != SegmentRole::kOpen) continue;
     const Status status = TakeOverOne(segment, now, &scanned);
-    if (!status.ok() && !IsGone(status)) return status;
+    if (status.code() == StatusCode::kCancelled || status.code() == StatusCode::kResourceExhausted) return status;
+    Remember(segment.id, status, now);
     if (scanned >= kTakeOverBytes) break;
   }
   return Status::Ok();

@@ -91,18 +91,32 @@ int64_t CountRight(KvTier& tier, Chain& chain, int64_t begin, int64_t end, KvRec
   return count;
 }
 
+Status FaultyFileSystem::Broken(const std::string& path) const {
+  const bool is_broken = !broken.empty() && path.find(broken) != path.npos;
+  return is_broken ? Status::Io(path + ": input/output error") : Status::Ok();
+}
+
 Status FaultyFileSystem::Change(const std::string& path) {
   if (on_change) on_change();
+  DEEPINFER_RETURN_IF_ERROR(Broken(path));
   return read_only ? Status::Io(path + ": read-only file system") : Status::Ok();
 }
 
 Result<std::shared_ptr<File>> FaultyFileSystem::Open(const std::string& path, OpenMode mode, bool direct) {
-  if (mode != OpenMode::kRead) DEEPINFER_RETURN_IF_ERROR(Change(path));
+  if (path == unreadable) return Status::Io(path + ": input/output error");
+  DEEPINFER_RETURN_IF_ERROR(mode == OpenMode::kRead ? Broken(path) : Change(path));
   return system_->Open(path, mode, direct);
 }
 
 void FaultyFileSystem::Run(std::span<FileOperation> list, const std::function<void()>& meanwhile) {
   operations += std::ssize(list);
+  ++runs;
+  if (answers >= 0 && answers-- <= 0) {
+    answers = 0;
+    if (meanwhile) meanwhile();
+    for (FileOperation& operation : list) operation.status = Status::Cancelled(operation.file->path() + ": no answer");
+    return;
+  }
   std::vector<FileOperation> passed;
   std::vector<size_t> owner;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -152,7 +166,13 @@ Status FaultyFileSystem::MakeFolder(const std::string& path) {
   return system_->MakeFolder(path);
 }
 
+Result<FileInfo> FaultyFileSystem::Info(const std::string& path) {
+  DEEPINFER_RETURN_IF_ERROR(Broken(path));
+  return system_->Info(path);
+}
+
 Result<std::vector<FolderEntry>> FaultyFileSystem::List(const std::string& path) {
+  DEEPINFER_RETURN_IF_ERROR(Broken(path));
   if (read_errors) return Status::Io(path + ": input/output error");
   return system_->List(path);
 }

@@ -76,6 +76,10 @@ class FaultyFileSystem : public FileSystem {
   std::atomic<int64_t> writes_left{-1};   ///< operations until the disk is full; -1: never
   std::atomic<int64_t> short_reads{0};    ///< so many reads from now on end after a half
   std::atomic<int64_t> operations{0};     ///< seen
+  std::atomic<int64_t> runs{0};           ///< calls of Run, seen
+  std::atomic<int64_t> answers{-1};       ///< calls of Run until the disk does not answer any more; -1: never
+  std::string broken;                     ///< EIO for paths that contain it; empty: none
+  std::string unreadable;                 ///< EIO when this path is opened
   /// Called in front of every call that changes names or sizes.
   std::function<void()> on_change;
 
@@ -85,7 +89,7 @@ class FaultyFileSystem : public FileSystem {
   Status Preallocate(File& file, int64_t bytes) override;
   Status Truncate(File& file, int64_t bytes) override;
   Result<FileInfo> Info(File& file) override { return system_->Info(file); }
-  Result<FileInfo> Info(const std::string& path) override { return system_->Info(path); }
+  Result<FileInfo> Info(const std::string& path) override;
   Status SetAccessed(File& file, int64_t time) override { return system_->SetAccessed(file, time); }
   Result<bool> TryLock(File& file) override { return system_->TryLock(file); }
   void Unlock(File& file) override { system_->Unlock(file); }
@@ -97,6 +101,7 @@ class FaultyFileSystem : public FileSystem {
   Status RemoveFolder(const std::string& path) override;
 
  private:
+  Status Broken(const std::string& path) const;
   Status Change(const std::string& path);
 
   std::unique_ptr<FileSystem> system_;

@@ -1,5 +1,6 @@
 // Whatever is wrong with the bytes on the disk is a miss, never an answer and never an error.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -209,7 +210,8 @@ TEST_F(DiskDamageTest, StrangeFilesAreNobodysBusiness) {
   for (const std::string& path :
        {folder() + "/readme", own + "/readme", scope + "/readme", scope + "/20003-0123456789abcdef-1.tmp",
         scope + "/20003-0123456789ABCDEF-1.seg", scope + "/020003-0123456789abcdef-1.seg",
-        scope + "/-1-0123456789abcdef-1.seg", scope + "/20003-0123456789abcdef-99999999999.seg"}) {
+        scope + "/-1-0123456789abcdef-1.seg", scope + "/9223372036854775807-0123456789abcdef-1.seg",
+        scope + "/9223372036854775807-0123456789abcdef-1.open", scope + "/20003-0123456789abcdef-99999999999.seg"}) {
     WriteFile(path, "not ours");
   }
   const auto tier = Open();
@@ -221,6 +223,58 @@ TEST_F(DiskDamageTest, StrangeFilesAreNobodysBusiness) {
   EXPECT_TRUE(std::filesystem::exists(scope + "/20003-0123456789abcdef-1.tmp"));
   EXPECT_TRUE(std::filesystem::exists(scope + "/readme"));
   EXPECT_TRUE(FilesBelow(folder(), "-0.seg").empty());
+}
+
+TEST_F(DiskDamageTest, DaysOfNamesHaveAnEnd) {
+  EXPECT_EQ(ParseFileName("1000000-0123456789abcdef-1.seg")->id.expiry_day, 1000000);
+  EXPECT_FALSE(ParseFileName("1000001-0123456789abcdef-1.seg").has_value());
+  EXPECT_FALSE(ParseFileName("9223372036854775807-0123456789abcdef-1.seg").has_value());
+}
+
+TEST_F(DiskDamageTest, SpecialFilesAndLinksAreIgnored) {
+  const std::string own = folder() + "/" + ToHex(name_space_.fingerprint, 8);
+  const std::string scope = own + "/" + ToHex(chain_.scope().root, 8);
+  const std::string segment = FilesBelow(scope, ".seg").front();
+  const std::string outside = (folder_.path() / "outside").string();
+  std::filesystem::create_directory(outside);
+  WriteFile(outside + "/20003-0123456789abcdef-1.seg", ReadFile(segment));
+  ASSERT_EQ(mkfifo((scope + "/20003-0123456789abcdef-1.seg").c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo((scope + "/20003-0123456789abcdef-2.open").c_str(), 0600), 0);
+  std::filesystem::create_symlink(segment, scope + "/20003-0123456789abcdef-3.seg");
+  std::filesystem::create_directory_symlink(outside, own + "/0123456789abcdef");
+  std::filesystem::create_directory_symlink(folder(), folder() + "/0123456789abcdef");
+  const auto tier = Open();
+  EXPECT_EQ(CountAll(*tier), 90);
+  EXPECT_EQ(tier->counts().bytes, BytesBelow(folder()));
+  EXPECT_EQ(tier->counts().foreign, 0);
+  now_ += 30 * kDay;
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_TRUE(FilesBelow(folder(), ".seg").empty());
+  EXPECT_TRUE(std::filesystem::exists(scope + "/20003-0123456789abcdef-1.seg"));
+  EXPECT_TRUE(std::filesystem::exists(outside + "/20003-0123456789abcdef-1.seg"));
+}
+
+TEST_F(DiskDamageTest, ANamespaceThatIsALinkIsNotWrittenTo) {
+  const std::string own = folder() + "/" + ToHex(name_space_.fingerprint, 8);
+  const std::string outside = (folder_.path() / "outside").string();
+  std::filesystem::rename(own, outside);
+  std::filesystem::create_directory_symlink(outside, own);
+  const std::vector<std::string> before = FilesBelow(outside);
+  {
+    const auto tier = DiskTier::Create(SmallOptions(folder(), &now_), KvRecordCodec(name_space_, {}), &files_).value();
+    EXPECT_EQ(tier->Probe().code(), StatusCode::kIo);
+    EXPECT_FALSE(tier->Write(other_.Writes(0, 20, now_ + 5 * kDay)).ok());
+    EXPECT_EQ(FilesBelow(outside), before);
+    std::filesystem::remove(own);
+    std::filesystem::rename(outside, own);
+    ASSERT_TRUE(tier->Probe().ok());
+    EXPECT_EQ(CountAll(*tier), 90);
+  }
+  // The folder itself may be a link: its user has named it.
+  std::filesystem::rename(folder(), outside);
+  std::filesystem::create_directory_symlink(outside, folder());
+  const auto tier = Open();
+  EXPECT_EQ(CountAll(*tier), 90);
 }
 
 TEST_F(DiskDamageTest, FilesThatVanishAreMisses) {

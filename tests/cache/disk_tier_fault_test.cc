@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cache/disk_tier.h"
@@ -91,6 +92,143 @@ TEST_F(DiskFaultTest, ErrorsOfReadsAreOfTheTierNotOfTheRecords) {
   files_.read_errors = false;
   ASSERT_TRUE(tier->Probe().ok());
   EXPECT_EQ(CountRight(*tier, chain_, 0, 20), 20);
+}
+
+// The kernel may yet write to the buffers of what did not end in time.
+TEST_F(DiskFaultTest, ADiskThatDoesNotAnswerIsNotAskedOn) {
+  const auto tier = Open();
+  ASSERT_TRUE(tier->Write(chain_.Writes(0, 200, now_ + 3 * kDay)).ok());
+  files_.runs = 0;
+  ASSERT_EQ(CountRight(*tier, chain_, 0, 200), 200);
+  ASSERT_GE(files_.runs, 3);
+  const int64_t misses = tier->counts().misses;
+  files_.runs = 0;
+  files_.answers = 1;
+  std::vector<KvRead> reads = chain_.Reads(0, 200);
+  EXPECT_EQ(tier->Read(reads).code(), StatusCode::kCancelled);
+  EXPECT_EQ(files_.runs, 2);
+  const int64_t found = std::ranges::count_if(reads, [](const KvRead& read) { return read.found; });
+  EXPECT_GT(found, 0);
+  for (const KvRead& read : reads) EXPECT_TRUE(!read.found || chain_.IsRight(read));
+  EXPECT_EQ(tier->counts().misses - misses, 200 - found);
+  EXPECT_EQ(tier->counts().corrupt, 0);
+  files_.answers = -1;
+  EXPECT_EQ(CountRight(*tier, chain_, 0, 200), 200);
+}
+
+TEST_F(DiskFaultTest, UpkeepEndsWhenTheDiskDoesNotAnswer) {
+  for (uint32_t i = 0; i < 5; ++i) {
+    Chain chain(name_space_, "tenant " + std::to_string(i), i, 10);
+    ASSERT_TRUE(Open()->Write(chain.Writes(0, 10, now_ + 3 * kDay)).ok());
+  }
+  const auto tier = DiskTier::Create(SmallOptions(folder(), &now_), KvRecordCodec(name_space_, {}), &files_).value();
+  files_.answers = 0;
+  files_.runs = 0;
+  EXPECT_EQ(tier->Maintain().code(), StatusCode::kCancelled);
+  EXPECT_EQ(files_.runs, 1);
+  EXPECT_EQ(tier->counts().foreign, 0);
+  files_.answers = -1;
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_EQ(tier->counts().records, 50);
+}
+
+// One that another user made, or with a bad block under it.
+TEST_F(DiskFaultTest, ABadFileOrFolderIsLeftOutAndComesBack) {
+  Chain other(name_space_, "other", 2, 20);
+  const KvNamespace another = SmallNamespace("another");
+  Chain foreign(another, "tenant", 3, 20);
+  ASSERT_TRUE(Open()->Write(chain_.Writes(0, 20, now_ + 3 * kDay)).ok());
+  ASSERT_TRUE(Open()->Write(other.Writes(0, 20, now_ + 3 * kDay)).ok());
+  const auto write_foreign = OpenTier(SmallOptions(folder(), &now_), &files_, another);
+  ASSERT_TRUE(write_foreign->Write(foreign.Writes(0, 20, now_ + 3 * kDay)).ok());
+  const std::string scope = ToHex(chain_.scope().root, 8);
+  const std::string segment =
+      std::filesystem::path(
+          FilesBelow(folder() + "/" + ToHex(name_space_.fingerprint, 8) + "/" + scope, ".seg").front())
+          .filename()
+          .string();
+  for (const std::string& broken : {segment, scope, ToHex(another.fingerprint, 8)}) {
+    files_.broken = broken;
+    const auto tier = Open();
+    EXPECT_EQ(CountRight(*tier, other, 0, 20), 20) << broken;
+    EXPECT_EQ(CountRight(*tier, chain_, 0, 20), broken.size() == 16 && broken != scope ? 20 : 0) << broken;
+    EXPECT_EQ(tier->counts().foreign, 1) << broken;
+    ASSERT_TRUE(tier->Maintain().ok()) << broken;
+    EXPECT_EQ(tier->counts().foreign, 1) << broken;  // counted once
+    ASSERT_TRUE(tier->Write(other.Writes(0, 20, now_ + 6 * kDay)).ok()) << broken;
+    files_.broken.clear();
+    now_ += 60;
+    ASSERT_TRUE(tier->Maintain().ok()) << broken;
+    EXPECT_EQ(CountRight(*tier, chain_, 0, 20), 20) << broken;
+  }
+}
+
+TEST_F(DiskFaultTest, ASegmentThatCannotBeReadCanStillBeListed) {
+  ASSERT_TRUE(Open()->Write(chain_.Writes(0, 20, now_ + 3 * kDay)).ok());
+  Chain other(name_space_, "other", 2, 20);
+  ASSERT_TRUE(Open()->Write(other.Writes(0, 20, now_ + 3 * kDay)).ok());
+  const std::string path =
+      FilesBelow(folder() + "/" + ToHex(name_space_.fingerprint, 8) + "/" + ToHex(chain_.scope().root, 8), ".seg")
+          .front();
+  files_.unreadable = path;
+  const auto tier = Open();
+  EXPECT_EQ(tier->counts().foreign, 1);
+  EXPECT_EQ(CountRight(*tier, chain_, 0, 20), 0);
+  EXPECT_EQ(CountRight(*tier, other, 0, 20), 20);
+  EXPECT_EQ(tier->counts().bytes, BytesBelow(folder()));
+  // It is no hindrance to making room, and not to expiry.
+  for (uint32_t i = 0; i < 40; ++i) {
+    Chain chain(name_space_, "tenant", 100 + i, 150);
+    ASSERT_TRUE(tier->Write(chain.Writes(0, 150, now_ + 3 * kDay)).ok());
+    ASSERT_EQ(CountRight(*tier, chain, 0, 150), 150);
+  }
+  EXPECT_GT(tier->counts().evicted, 0);
+  EXPECT_EQ(tier->counts().foreign, 1);
+  now_ += 30 * kDay;
+  ASSERT_TRUE(tier->Probe().ok());
+  EXPECT_EQ(FilesBelow(folder(), ".seg"), std::vector<std::string>{path});
+  files_.unreadable.clear();
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_TRUE(FilesBelow(folder(), ".seg").empty());
+}
+
+TEST_F(DiskFaultTest, ABadSegmentIsNotCopiedForwardAndHindersNoUpkeep) {
+  ASSERT_TRUE(Open()->Write(chain_.Writes(0, 20, now_ + 3 * kDay)).ok());
+  const auto tier = Open();
+  now_ += 2 * kDay;
+  ASSERT_EQ(CountRight(*tier, chain_, 0, 20), 20);
+  files_.unreadable = FilesBelow(folder(), ".seg").front();
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_EQ(tier->counts().copied_forward, 0);
+  files_.unreadable.clear();
+  now_ += 600;
+  ASSERT_EQ(CountRight(*tier, chain_, 0, 20), 20);
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_EQ(tier->counts().copied_forward, 20);
+}
+
+// Left behind by a process that has died: neither followed nor taken over, as long as it cannot be read.
+TEST_F(DiskFaultTest, ABadOpenSegmentIsTakenOverLater) {
+  std::string path;
+  {
+    const auto tier = Open();
+    ASSERT_TRUE(tier->Write(chain_.Writes(0, 20, now_ + 3 * kDay)).ok());
+    path = FilesBelow(folder(), ".open").front();
+    std::filesystem::copy_file(path, folder_.path() / "aside");
+  }
+  std::filesystem::remove(FilesBelow(folder(), ".seg").front());
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::filesystem::rename(folder_.path() / "aside", path);
+  files_.unreadable = path;
+  const auto tier = Open();
+  EXPECT_EQ(tier->counts().foreign, 1);
+  EXPECT_EQ(CountRight(*tier, chain_, 0, 20), 0);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  files_.unreadable.clear();
+  now_ += 60;
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_EQ(CountRight(*tier, chain_, 0, 20), 20);
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(DiskFaultTest, ErrorsOfWritesLeaveWhatWasThere) {

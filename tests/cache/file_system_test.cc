@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -126,6 +127,35 @@ TEST_P(FileSystemTest, NamesAndModes) {
   ASSERT_TRUE(files_->Unlink(Path("folder/c")).ok());
   EXPECT_EQ(files_->Info(*file)->links, 0);
   EXPECT_TRUE(files_->RemoveFolder(Path("folder")).ok());
+}
+
+// A FIFO that nobody writes to would keep the thread for ever.
+TEST_P(FileSystemTest, OnlyRegularFilesAndFoldersAreThere) {
+  ASSERT_TRUE(files_->MakeFolder(Path("folder")).ok());
+  Make("file");
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  ASSERT_EQ(symlink("file", Path("link").c_str()), 0);
+  ASSERT_EQ(symlink("none", Path("dangling").c_str()), 0);
+  ASSERT_EQ(symlink("folder", Path("folder link").c_str()), 0);
+  for (const std::string name : {"fifo", "link", "dangling", "folder", "folder link"}) {
+    for (const OpenMode mode : {OpenMode::kRead, OpenMode::kWrite, OpenMode::kCreate}) {
+      EXPECT_EQ(files_->Open(Path(name), mode, direct()).status().code(), StatusCode::kIo) << name;
+    }
+  }
+  for (const std::string name : {"file", "fifo", "link", "dangling", "folder link"}) {
+    EXPECT_EQ(files_->MakeFolder(Path(name)).code(), StatusCode::kIo) << name;
+    EXPECT_FALSE(files_->List(Path(name)).ok()) << name;
+  }
+  const std::vector<FolderEntry> entries = files_->List(folder_.path().string()).value();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].name, "file");
+  EXPECT_FALSE(entries[0].is_folder);
+  EXPECT_EQ(entries[1].name, "folder");
+  EXPECT_TRUE(entries[1].is_folder);
+  // Who asks for what is behind the link gets it.
+  EXPECT_TRUE(files_->MakeFolder(Path("folder link/")).ok());
+  EXPECT_TRUE(files_->List(Path("folder link/")).ok());
+  EXPECT_TRUE(files_->MakeFolder(Path("new/")).ok());
 }
 
 TEST_P(FileSystemTest, SizesAndTimes) {
