@@ -211,14 +211,7 @@ KvTierCounts HostTier::counts() const {
 
 void HostTier::Count(const KvTierCounts& more) {
   const std::lock_guard lock(counts_mutex_);
-  counts_.hits += more.hits;
-  counts_.misses += more.misses;
-  counts_.corrupt += more.corrupt;
-  counts_.read_bytes += more.read_bytes;
-  counts_.written += more.written;
-  counts_.written_bytes += more.written_bytes;
-  counts_.evicted += more.evicted;
-  counts_.expired += more.expired;
+  counts_.Add(more);
 }
 
 }  // namespace deepinfer

@@ -21,7 +21,7 @@ class KvFetch {
     int64_t blocks = 0;            ///< from the front of the keys
     std::vector<int64_t> by_tier;  // [tiers] of these
     int64_t rings = -1;            ///< index of the deepest of these with a rings record, if asked for; -1: none
-    double seconds = 0;            ///< estimate of reading the blocks and the rings, from earlier reads
+    double seconds = 0;            ///< estimate of reading the blocks, from earlier reads; 0: none yet
   };
 
   /// Whether the search has ended; answer() is valid from then on.

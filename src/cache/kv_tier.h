@@ -41,6 +41,18 @@ struct KvTierCounts {
   int64_t evicted = 0;  ///< records dropped for space
   int64_t expired = 0;  ///< records dropped by age
   int64_t copied_forward = 0;
+
+  /// Adds what a call has counted: hits, misses, damage, bytes, evictions and expiries.
+  void Add(const KvTierCounts& more) {
+    hits += more.hits;
+    misses += more.misses;
+    corrupt += more.corrupt;
+    read_bytes += more.read_bytes;
+    written += more.written;
+    written_bytes += more.written_bytes;
+    evicted += more.evicted;
+    expired += more.expired;
+  }
 };
 
 class KvTier {

@@ -368,12 +368,7 @@ std::string RedisTier::warning() const {
 
 void RedisTier::Count(const KvTierCounts& more) {
   const std::lock_guard lock(counts_mutex_);
-  counts_.hits += more.hits;
-  counts_.misses += more.misses;
-  counts_.corrupt += more.corrupt;
-  counts_.read_bytes += more.read_bytes;
-  counts_.written += more.written;
-  counts_.written_bytes += more.written_bytes;
+  counts_.Add(more);
 }
 
 }  // namespace deepinfer

@@ -217,7 +217,7 @@ bool TierStore::WaitUntilUp(double seconds) {
 }
 
 int64_t TierStore::memory_bytes() const {
-  int64_t bytes = options_.queue_bytes;
+  int64_t bytes = std::ssize(lanes_) * options_.queue_bytes;
   for (const auto& lane : lanes_) bytes += lane->tier->memory_bytes();
   return bytes;
 }
