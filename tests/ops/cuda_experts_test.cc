@@ -17,6 +17,16 @@ namespace {
 
 using Picks = std::vector<int32_t>;  // [T, K]
 
+/// Kernels start early in a stream of its own, which waits for copies in the default stream.
+cudaStream_t Stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    Check(cudaStreamCreate(&made));
+    return made;
+  }();
+  return stream;
+}
+
 template <typename T>
 std::vector<T> Download(const T* device, int64_t count) {
   std::vector<T> host(static_cast<size_t>(count));
@@ -126,7 +136,7 @@ TEST(CudaRouting, SortedAsTheHostSorts) {
       const DevicePicks device_picks(picks, shape.per_token);
       const DeviceFloats device_weights(weights);
       const RoutingMemory memory(shape.rows, shape.per_token, shape.experts);
-      cuda::SortByExpert(nullptr, device_picks.view(), device_weights.view(), memory.routing());
+      cuda::SortByExpert(Stream(), device_picks.view(), device_weights.view(), memory.routing());
       ASSERT_EQ(cudaGetLastError(), cudaSuccess);
       ExpectRouting(memory.routing(), HostRouting(picks, weights, shape.experts));
       memory.ExpectGuard();
@@ -161,9 +171,9 @@ TEST(CudaRouting, RouteAndSortLikeTheTwoKernels) {
       const DeviceBytes expected_picks(none);
       const RoutingMemory memory(shape.rows, shape.per_token, shape.experts);
       ASSERT_TRUE(cuda::RouteAndSortFits(shape.rows, shape.experts));
-      cuda::RouteAndSort(nullptr, one.view(), device_bias, normalise, 1.5f, picks.view(), weights.view(),
+      cuda::RouteAndSort(Stream(), one.view(), device_bias, normalise, 1.5f, picks.view(), weights.view(),
                          memory.routing());
-      cuda::FinishRoute(nullptr, two.view(), device_bias, normalise, 1.5f, expected_picks.as<int32_t>(),
+      cuda::FinishRoute(Stream(), two.view(), device_bias, normalise, 1.5f, expected_picks.as<int32_t>(),
                         shape.per_token, expected_weights.view());
       ASSERT_EQ(cudaGetLastError(), cudaSuccess);
       const Picks expected = Download(expected_picks.as<int32_t>(), std::ssize(none));
@@ -245,13 +255,13 @@ class CudaExpertsLayer : public testing::Test {
     const ConstFloatView x = step.x.view();
     const cuda::DeviceRouting routing =
         cuda::PlaceRouting(scratch.routing_bytes.as<void>(), x.rows, kPerToken, kExperts);
-    cuda::SortByExpert(nullptr, step.picks.view(), step.weights.view(), routing);
+    cuda::SortByExpert(Stream(), step.picks.view(), step.weights.view(), routing);
     cuda::ExpertsPlan plan = cuda::PlanOf(routing, table_[0].as<cuda::DeviceExpert>(), kWidth, kInner, 10);
     if (most_rows > 0) plan.most_rows = most_rows;
     if (layer == Layer::kSkinny) {
-      cuda::SkinnyExpertsLayer(nullptr, x, plan, scratch.layer_bytes.as<void>(), step.out.view());
+      cuda::SkinnyExpertsLayer(Stream(), x, plan, scratch.layer_bytes.as<void>(), step.out.view());
     } else {
-      EXPECT_TRUE(cuda::WideExpertsLayer(nullptr, x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));
+      EXPECT_TRUE(cuda::WideExpertsLayer(Stream(), x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));
     }
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
