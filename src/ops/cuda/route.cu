@@ -1,11 +1,10 @@
 // The router after its gate (spec c.9): one warp a row.
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/route_score.cuh"
 
 namespace deepinfer::cuda {
 namespace {
-
-__device__ float Softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
 // logits.row(t) becomes the scores; biased scores are in shared memory, -inf once picked.
 __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise, float scaling, int32_t* picks,
@@ -16,7 +15,7 @@ __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise,
   float* scores = RowOf(logits, t);
   const int experts = static_cast<int>(logits.columns);
   for (int e = lane; e < experts; e += 32) {
-    const float score = sqrtf(Softplus(scores[e]));
+    const float score = RouteScore(scores[e]);
     scores[e] = score;
     const float value = score + LoadVector(bias, e);
     biased[e] = isnan(value) ? -INFINITY : value;
