@@ -82,6 +82,22 @@ void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& 
 // cache_rows.cu
 void StoreRows(cudaStream_t stream, ConstFloatView x, const PackedRows& rows, const int64_t* destination);
 
+// row_copies.cu
+/// Row source[i] of `from` goes to row destination[i] of `to`, byte for byte; same format and channels.
+struct RowCopies {
+  PackedRows from, to;
+  const int64_t* source = nullptr;       // [count]
+  const int64_t* destination = nullptr;  // [count]
+  int64_t count = 0;
+};
+/// All copies of jobs[0 .. count - 1] in one launch; count <= 65535, each job's count <= most_rows. No row is written
+/// twice, nor read and written.
+void CopyRows(cudaStream_t stream, const RowCopies* jobs, int64_t count, int64_t most_rows);
+/// In place: x.row(i) = x.row(rows[i]), i < count; rows strictly ascending.
+void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x);
+/// first[i], second[i]: kv ++ gate, out.columns each. Within 2e-6 of the reference, whose e^x rounds differently.
+void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out);
+
 // attention.cu
 /// row_sequence[t]: index of the sequence of row t. Rows may attend at most `most_keys` keys.
 void Attention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
