@@ -19,9 +19,9 @@ constexpr int kDigits = 256;
 static_assert(kTile % kLanes == 0 && 2 * kTile >= kBand && kMostTopLogprobs <= kBand);
 
 struct Digit {
-  int digit = -1;      // -1: no more than `limit` keys
-  uint32_t above = 0;  // keys of larger digits
-  uint32_t here = 0;
+  int digit;       // -1: no more than `limit` keys
+  uint32_t above;  // keys of larger digits
+  uint32_t here;
 };
 
 struct Shared {
@@ -148,7 +148,7 @@ struct Band {
 template <typename Key>
 __device__ Band FindBand(Shared& shared, const Key& key, int32_t vocabulary, uint32_t lowest, uint32_t high) {
   uint32_t prefix = 0;
-  Digit digit;
+  Digit digit{};
   for (int shift = 24; shift >= 0; shift -= 8) {
     digit = CountDigits(shared, key, vocabulary, lowest, high, prefix, shift, kBand);
     if (digit.digit < 0) return {max(lowest, prefix), digit.above, false};
