@@ -1,12 +1,14 @@
-// TokenChooser and the row copies on device memory, against the reference. SamplingTest covers every rule on small
-// vocabularies; here are the released one and rows whose nucleus takes many bands.
+// TokenChooser and the kernels for rows on device memory, against the reference. SamplingTest covers every rule on
+// small vocabularies; here are the released one and rows whose nucleus takes many bands.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <bit>
 #include <cmath>
+#include <memory>
 
 #include "ops/cuda/choose_tokens.h"
+#include "ops/cuda/command_list.h"
 #include "ops/cuda/kernels.h"
 #include "ops_test_util.h"
 #include "sampling_test_util.h"
@@ -14,17 +16,25 @@
 namespace deepinfer::test {
 namespace {
 
-/// The elements from the first row to the end of the last.
-std::vector<float> Elements(ConstFloatView x) { return {x.data, x.data + (x.rows - 1) * x.stride + x.columns}; }
+class CudaSampling : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(commands_.Create().ok()); }
+  cuda::Staging Begin() { return cuda::Staging(commands_, arena_, nullptr, ranges_); }
 
-TEST(CudaChooseTokens, LikeReferenceOnLargeVocabularies) {
-  Random random(1);
-  const auto reference = MakeReferenceOps();
-  cuda::DeviceArena arena;
+  Random random_{1};
+  std::unique_ptr<Ops> reference_ = MakeReferenceOps();
+
+ private:
+  cuda::CommandList commands_{nullptr};
+  cuda::DeviceArena arena_;
+  cuda::DeviceRanges ranges_;
+};
+
+TEST_F(CudaSampling, ChoosesLikeReferenceOnLargeVocabularies) {
   cuda::TokenChooser chooser;
   for (const int64_t vocabulary : {129280, 131072, 4097}) {
     std::vector<uint32_t> allowed(static_cast<size_t>(vocabulary + 31) / 32);
-    for (uint32_t& word : allowed) word = static_cast<uint32_t>(random.Below(int64_t{1} << 32));
+    for (uint32_t& word : allowed) word = static_cast<uint32_t>(random_.Below(int64_t{1} << 32));
     std::vector<SeenToken> seen;
     for (int32_t id = 3; id < vocabulary; id += 37) seen.push_back({id, id % 3, id % 2 == 0});
     std::vector<LogitBias> bias;  // ids repeat
@@ -62,21 +72,18 @@ TEST(CudaChooseTokens, LikeReferenceOnLargeVocabularies) {
       SCOPED_TRACE(testing::Message() << "V " << vocabulary << " shape " << shape);
       for (int64_t t = 0; t < logits.rows(); ++t) {
         for (int64_t id = 0; id < vocabulary; ++id) {
-          const float z = shape == 3 ? 2 : random.Normal() * (shape == 0 ? 4 : 0.5f);  // steep, flat, tied, one value
+          const float z = shape == 3 ? 2 : random_.Normal() * (shape == 0 ? 4 : 0.5f);  // steep, flat, tied, one value
           logits.row(t)[id] = shape == 2 ? std::round(z * 8) / 8 : z;
         }
       }
-      const Choices expected = Choose(*reference, logits, rules);
+      const Choices expected = Choose(*reference_, logits, rules);
       Choices actual = expected;
       for (size_t t = 0; t < rules.size(); ++t) {
         for (TokenLogprob& each : actual.top[t]) each = {};
         actual.choices[t] = {.id = -2, .top = actual.top[t]};
       }
-      const std::vector<float> elements = Elements(logits);
-      cuda::Staging staging(nullptr, arena, nullptr);
-      const ConstFloatView device(staging.Array(std::span<const float>(elements)), logits.rows(), vocabulary,
-                                  logits.view().stride);
-      ASSERT_TRUE(chooser.Choose(staging, device, rules, actual.choices).ok());
+      cuda::Staging staging = Begin();
+      ASSERT_TRUE(chooser.Choose(staging, staging.In(logits), rules, actual.choices).ok());
       for (size_t t = 0; t < rules.size(); ++t) {
         const TokenChoice &a = actual.choices[t], &e = expected.choices[t];
         ASSERT_EQ(a.id, e.id) << t;
@@ -92,101 +99,67 @@ TEST(CudaChooseTokens, LikeReferenceOnLargeVocabularies) {
   }
 }
 
-TEST(CudaRowCopies, KeepRowsInPlace) {
-  Random random(2);
-  cuda::DeviceArena arena;
-  for (const int64_t columns : {1, 33, 64, 260}) {
-    for (const int64_t stride : {columns, columns + 4}) {
-      for (const int64_t count : {1, 7, 8, 9, 40}) {
-        std::vector<float> x(static_cast<size_t>(97 * stride));
-        for (float& each : x) each = random.Normal();
-        std::vector<int32_t> rows;
-        for (int32_t row = static_cast<int32_t>(count % 2); std::ssize(rows) < count; row += 1 + row % 3) {
-          rows.push_back(row);
-        }
-        std::vector<float> expected = x;
-        MakeReferenceOps()->KeepRows(rows, {expected.data(), 97, columns, stride});
-        cuda::Staging staging(nullptr, arena, nullptr);
-        float* device = staging.Array(std::span<const float>(x));
-        cuda::KeepRows(nullptr, staging.Array(std::span<const int32_t>(rows)), count, {device, 97, columns, stride});
-        staging.CopyBack(x.data(), device, std::ssize(x) * 4);
-        ASSERT_TRUE(staging.Finish().ok());
-        ASSERT_EQ(x, expected) << columns << " " << stride << " " << count;
+TEST_F(CudaSampling, KeepsRowsInPlace) {
+  for (const int64_t columns : {1, 33, 260}) {
+    for (const int64_t count : {1, 7, 8, 9, 40}) {
+      Tensor x = RandomTensor(97, columns, random_);
+      std::vector<int32_t> rows;
+      for (int32_t row = static_cast<int32_t>(count % 2); std::ssize(rows) < count; row += 1 + row % 3) {
+        rows.push_back(row);
       }
-    }
-  }
-}
-
-TEST(CudaRowCopies, CopyRowsOfManySequences) {
-  Random random(3);
-  cuda::DeviceArena arena;
-  for (const RowFormat format : {RowFormat::kWindowFp8, RowFormat::kCompressedFp4, RowFormat::kIndexFp4}) {
-    for (const int32_t channels : {32, 96, 512}) {
-      std::vector<OwnedRows> from, to, expected;
-      std::vector<std::vector<int64_t>> sources, destinations;
-      for (int job = 0; job < 5; ++job) {
-        from.emplace_back(format, channels, 13, 4);
-        for (uint8_t* page : std::span(from.back().view().pages, 4)) {
-          for (int64_t i = 0; i < 4 * PackedRowBytes(format, channels).total(); ++i) page[i] = random.Byte();
-        }
-        to.emplace_back(format, channels, 40, 3 + job);
-        expected.emplace_back(format, channels, 40, 3 + job);
-        sources.emplace_back();
-        destinations.emplace_back();
-        for (int i = 0; i < 8 * job - job % 3; ++i) {
-          sources.back().push_back(random.Below(13));
-          destinations.back().push_back((i * 7 + job) % 40);
-        }
-        MakeReferenceOps()->CopyRows(from.back(), sources.back(), expected.back(), destinations.back());
-      }
-      cuda::Staging staging(nullptr, arena, nullptr);
-      std::vector<std::vector<uint8_t*>> lists;  // until Finish()
-      const auto upload = [&](const OwnedRows& rows, bool back) {
-        std::vector<uint8_t*>& list = lists.emplace_back();
-        for (const std::vector<uint8_t>& page : rows.pages()) {
-          list.push_back(staging.Array(std::span<const uint8_t>(page)));
-          if (back) staging.CopyBack(const_cast<uint8_t*>(page.data()), list.back(), std::ssize(page));
-        }
-        PackedRows device = rows;
-        device.pages = staging.Array(std::span<uint8_t* const>(list));
-        return device;
-      };
-      std::vector<cuda::RowCopies> jobs;
-      for (size_t job = 0; job < from.size(); ++job) {
-        jobs.push_back({upload(from[job], false), upload(to[job], true),
-                        staging.Array(std::span<const int64_t>(sources[job])),
-                        staging.Array(std::span<const int64_t>(destinations[job])), std::ssize(sources[job])});
-      }
-      cuda::CopyRows(nullptr, staging.Array(std::span<const cuda::RowCopies>(jobs)), std::ssize(jobs), 40);
+      Tensor expected = x;
+      reference_->KeepRows(rows, expected);
+      cuda::Staging staging = Begin();
+      staging.Launch(&cuda::KeepRows, staging.Array(std::span<const int32_t>(rows)), count, staging.InOut(x));
       ASSERT_TRUE(staging.Finish().ok());
-      for (size_t job = 0; job < from.size(); ++job) ASSERT_EQ(to[job].pages(), expected[job].pages()) << job;
+      ASSERT_TRUE(SameBits(x, expected)) << columns << " " << count;
     }
   }
 }
 
-TEST(CudaRowCopies, PoolPairsLikeReference) {
-  Random random(4);
-  cuda::DeviceArena arena;
+TEST_F(CudaSampling, CopiesRowsAtAnyAddress) {
+  for (const RowBytes bytes : {RowBytes{512, 16}, RowBytes{64, 4}, RowBytes{48, 6}, RowBytes{96, 3}}) {
+    constexpr int64_t kRows = 40;
+    std::vector<uint8_t> from(static_cast<size_t>(kRows * bytes.total())), to(from.size());
+    for (uint8_t& each : from) each = random_.Byte();
+    cuda::Staging staging = Begin();
+    uint8_t* device_from = staging.InOutArray(from.data(), std::ssize(from));
+    uint8_t* device_to = staging.InOutArray(to.data(), std::ssize(to));
+    std::vector<cuda::RowPlace> sources, targets;
+    std::vector<uint8_t> expected = to;
+    for (int64_t i = 0; i < kRows; i += 1 + i % 2) {
+      const int64_t source = i * 7 % kRows;
+      sources.push_back(
+          {device_from + source * bytes.values, device_from + kRows * bytes.values + source * bytes.scales});
+      targets.push_back({device_to + i * bytes.values, device_to + kRows * bytes.values + i * bytes.scales});
+      std::copy_n(from.begin() + source * bytes.values, bytes.values, expected.begin() + i * bytes.values);
+      std::copy_n(from.begin() + kRows * bytes.values + source * bytes.scales, bytes.scales,
+                  expected.begin() + kRows * bytes.values + i * bytes.scales);
+    }
+    staging.Launch(&cuda::CopyRows, staging.Array(std::span<const cuda::RowPlace>(sources)),
+                   staging.Array(std::span<const cuda::RowPlace>(targets)), std::ssize(sources), bytes);
+    ASSERT_TRUE(staging.Finish().ok());
+    ASSERT_EQ(to, expected) << bytes.values;
+  }
+}
+
+TEST_F(CudaSampling, PoolsPairsLikeReference) {
   for (const int64_t width : {1, 75, 512}) {
-    const Tensor raw = RandomTensor(22, 2 * width, random);
-    const std::vector<float> elements = Elements(raw);
-    cuda::Staging staging(nullptr, arena, nullptr);
-    const float* device = staging.Array(std::span<const float>(elements));
+    const Tensor raw = RandomTensor(22, 2 * width, random_);
+    cuda::Staging staging = Begin();
+    const ConstFloatView device = staging.In(raw);
     std::array<std::vector<const float*>, 2> host_rows, device_rows;
     for (const int64_t pair : {3, 0, 10, 7}) {
-      for (int64_t i = 0; i < 2; ++i) {
-        host_rows[static_cast<size_t>(i)].push_back(raw.row(2 * pair + i));
-        device_rows[static_cast<size_t>(i)].push_back(device + (2 * pair + i) * raw.view().stride);
+      for (size_t i = 0; i < 2; ++i) {
+        host_rows[i].push_back(raw.row(2 * pair + static_cast<int64_t>(i)));
+        device_rows[i].push_back(device.row(2 * pair + static_cast<int64_t>(i)));
       }
     }
     Tensor expected(4, width), actual(4, width);
-    MakeReferenceOps()->PoolPairs(host_rows[0], host_rows[1], expected);
-    std::vector<float> out(static_cast<size_t>(4 * width));
-    cuda::PoolPairs(nullptr, staging.Array(std::span<const float* const>(device_rows[0])),
-                    staging.Array(std::span<const float* const>(device_rows[1])),
-                    {staging.OutArray(out.data(), std::ssize(out)), 4, width});
+    reference_->PoolPairs(host_rows[0], host_rows[1], expected);
+    staging.Launch(&cuda::PoolPairs, staging.Array(std::span<const float* const>(device_rows[0])),
+                   staging.Array(std::span<const float* const>(device_rows[1])), staging.Out(actual));
     ASSERT_TRUE(staging.Finish().ok());
-    for (int64_t i = 0; i < std::ssize(out); ++i) actual.row(i / width)[i % width] = out[static_cast<size_t>(i)];
     ASSERT_TRUE(Near(actual, expected, 2e-6f));
   }
 }

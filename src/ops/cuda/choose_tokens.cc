@@ -18,7 +18,19 @@ constexpr int64_t kBlocksWanted = 512;
 template <typename T>
 T* OutRoom(Staging& staging, std::vector<T>& host, int64_t count) {
   host.resize(static_cast<size_t>(count));
-  return staging.OutArray(host.data(), count);
+  T* device = staging.Room<T>(count);
+  staging.CopyBack(host.data(), device, count * static_cast<int64_t>(sizeof(T)));
+  return device;
+}
+
+// `host` stays as it is until Finish().
+template <typename T>
+const T* Place(Staging& staging, const std::vector<T>& host) {
+  const int64_t bytes = std::ssize(host) * static_cast<int64_t>(sizeof(T));
+  if (bytes <= CommandList::kUploadBytes / 4) return staging.Array(std::span<const T>(host));
+  T* device = staging.Room<T>(std::ssize(host));
+  staging.CopyIn(device, host.data(), bytes);
+  return device;
 }
 
 }  // namespace
@@ -93,19 +105,17 @@ Status TokenChooser::Choose(Staging& staging, ConstFloatView logits, std::span<c
   rows.parts = static_cast<int32_t>((vocabulary + part_ids - 1) / part_ids);
 
   const int64_t all_parts = logits.rows * rows.parts;
-  rows.rules = staging.Array(std::span<const DeviceRule>(rules_));
-  if (!words_.empty()) rows.words = staging.Array(std::span<const uint32_t>(words_));
+  rows.rules = Place(staging, rules_);
+  if (!words_.empty()) rows.words = Place(staging, words_);
   if (changed_rows_ > 0) rows.changed = staging.Room<float>(changed_rows_ * vocabulary);
   rows.row_parts = OutRoom(staging, row_parts_, all_parts);
   if (filters) rows.cuts = staging.Room<RankCut>(logits.rows);
   if (draws) rows.drawn = OutRoom(staging, drawn_, all_parts);
   if (logprobs) rows.logprobs = OutRoom(staging, logprobs_, logits.rows);
   if (rows.most_top > 0) rows.top = OutRoom(staging, top_, logits.rows * rows.most_top);
-  if (staging.ok()) {
-    ChangeRows(staging.stream(), rows);
-    RankRows(staging.stream(), rows, filters, logprobs);
-    if (draws) DrawTokens(staging.stream(), rows);
-  }
+  staging.Launch(&ChangeRows, rows);
+  if (filters || logprobs) staging.Launch(&RankRows, rows, filters, logprobs);
+  if (draws) staging.Launch(&DrawTokens, rows);
   DEEPINFER_RETURN_IF_ERROR(staging.Finish());
   for (int64_t t = 0; t < logits.rows; ++t) {
     Read(rows, t, rules[static_cast<size_t>(t)], choices[static_cast<size_t>(t)]);

@@ -84,7 +84,8 @@ inline constexpr int32_t kMostTopLogprobs = 1024;
 
 /// Steps 1 to 3 of ops/sampling.h, and the largest logits: row_parts.
 void ChangeRows(cudaStream_t stream, const SamplingRows& rows);
-/// Step 5 without min-p, where rules filter: cuts. And where they ask for log probabilities: logprobs, top.
+/// Step 5 without min-p, where rules filter: cuts. And where they ask for log probabilities: logprobs, top. One of the
+/// two flags at least.
 void RankRows(cudaStream_t stream, const SamplingRows& rows, bool filters, bool logprobs);
 /// Steps 4 and 6, and min-p, where the temperature is not 0: drawn.
 void DrawTokens(cudaStream_t stream, const SamplingRows& rows);

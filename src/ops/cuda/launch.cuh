@@ -25,12 +25,12 @@ __device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {
 
 /// Values and scales of a packed row (PackedRows::values, ::scales).
 __device__ __forceinline__ uint8_t* RowValues(const PackedRows& rows, int64_t row) {
-  return rows.pages[row / rows.rows_per_page] +
+  return rows.pages[row / rows.rows_per_page] + rows.offset +
          (row % rows.rows_per_page) * PackedRowBytes(rows.format, rows.channels).values;
 }
 __device__ __forceinline__ uint8_t* RowScales(const PackedRows& rows, int64_t row) {
   const RowBytes bytes = PackedRowBytes(rows.format, rows.channels);
-  return rows.pages[row / rows.rows_per_page] + rows.rows_per_page * bytes.values +
+  return rows.pages[row / rows.rows_per_page] + rows.offset + rows.rows_per_page * bytes.values +
          (row % rows.rows_per_page) * bytes.scales;
 }
 

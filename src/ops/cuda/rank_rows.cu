@@ -361,7 +361,6 @@ __global__ void __launch_bounds__(kRankThreads) RankKernel(SamplingRows rows, un
 }  // namespace
 
 void RankRows(cudaStream_t stream, const SamplingRows& rows, bool filters, bool logprobs) {
-  if (!filters && !logprobs) return;
   const dim3 grid(static_cast<unsigned>(rows.logits.rows), filters && logprobs ? 2 : 1);
   RankKernel<<<grid, kRankThreads, 0, stream>>>(rows, filters ? 0 : 1);
 }
