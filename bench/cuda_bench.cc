@@ -164,6 +164,7 @@ int Main(int argc, char** argv) {
   BenchExperts(bench);
   BenchWide(bench);
   BenchWideExperts(bench);
+  BenchAttention(bench);
   BenchSmallOps(bench);
   return 0;
 }

@@ -78,6 +78,7 @@ void BenchLinear(const Bench& bench);
 void BenchExperts(const Bench& bench);
 void BenchWide(const Bench& bench);
 void BenchWideExperts(const Bench& bench);
+void BenchAttention(const Bench& bench);
 void BenchSmallOps(const Bench& bench);
 
 }  // namespace deepinfer::bench

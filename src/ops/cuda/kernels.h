@@ -88,6 +88,17 @@ void Attention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSeq
                const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
                float scale, int most_keys, FloatView out);
 
+// sparse_attention.cu
+/// Whether SparseAttention takes these heads: 512 channels, a multiple of 16 heads up to 128, SM90.
+bool SparseAttentionFits(int heads, int64_t width);
+/// Bytes that `scratch` needs, at a multiple of 16; 0 for many rows.
+int64_t SparseAttentionScratchBytes(int64_t rows, int heads, int most_keys);
+/// Attention on the tensor cores, in an order of sums of its own: Attention within 1e-5 of the largest output of a row.
+/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16.
+void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
+                     const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
+                     float scale, int most_keys, void* scratch, FloatView out);
+
 // index.cu
 struct IndexArguments {
   int32_t heads = 0, head_width = 0, ratio = 1;
