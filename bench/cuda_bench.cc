@@ -165,6 +165,7 @@ int Main(int argc, char** argv) {
   BenchWide(bench);
   BenchWideExperts(bench);
   BenchAttention(bench);
+  BenchIndex(bench);
   BenchSmallOps(bench);
   return 0;
 }

@@ -1,5 +1,6 @@
-// Attention at 128 window rows and 512 picks of a long context, 64 heads of 512 channels.
+// Attention at 128 window rows and 512 picks of a long context, 64 heads of 512 channels; index scores and selection.
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -116,6 +117,76 @@ void BenchAttention(const Bench& bench) {
                                                      kTopk * PackedRowBytes(RowFormat::kCompressedFp4, kWidth).total() +
                                                      2 * kColumns * 4));
     bench.Report(name, bench.Time(kSets, run), bytes, flops);
+  }
+}
+
+void BenchIndex(const Bench& bench) {
+  if (!bench.Wanted("index")) return;
+  constexpr int kIndexHeads = 32;
+  constexpr int64_t kIndexWidth = 128, kMostRows = 64;
+  const RowBytes key = PackedRowBytes(RowFormat::kIndexFp4, kIndexWidth);
+  const int64_t page_bytes = kPageRows * key.total();
+  const int64_t pages = kContext / kPageRows;
+  const Buffer keys(kMostRows * pages * page_bytes), q(kMostRows * kIndexHeads * kIndexWidth * 4),
+      weights(kMostRows * kIndexHeads * 4);
+  FillBytes(bench.stream, keys.as<void>(), kMostRows * pages * page_bytes, 1, Fill::kScales);
+  FillFloats(bench.stream, q.as<float>(), kMostRows * kIndexHeads * kIndexWidth, 2);
+  FillFloats(bench.stream, weights.as<float>(), kMostRows * kIndexHeads, 3);
+  std::vector<uint8_t*> list;
+  for (int64_t p = 0; p < kMostRows * pages; ++p) list.push_back(keys.as<uint8_t>() + p * page_bytes);
+  const Buffer page_list = Upload(list);
+  for (const int64_t context : {int64_t{32768}, kContext}) {
+    for (const int64_t rows : {1, 8, 64}) {
+      std::vector<cuda::DeviceIndexSequence> sequences;
+      std::vector<int32_t> owner;
+      for (int64_t t = 0; t < rows; ++t) {
+        sequences.push_back({static_cast<int32_t>(t),
+                             1,
+                             context - 1,
+                             {page_list.as<uint8_t*>() + t * pages, kPageRows, RowFormat::kIndexFp4, kIndexWidth}});
+        owner.push_back(static_cast<int32_t>(t));
+      }
+      const Buffer device_sequences = Upload(sequences), owners = Upload(owner);
+      cuda::IndexArguments arguments{kIndexHeads, kIndexWidth, 1, kTopk, 8, 2048, false, false};
+      const Buffer selected(rows * kTopk * 4), counts(rows * 4), blocks(rows * 2048 * 4), block_counts(rows * 4),
+          scratch(cuda::SelectInPartsScratchBytes(rows, {kIndexHeads, kIndexWidth, 1, kTopk, 8, 2048, true, false},
+                                                  context)),
+          block_scores(rows * context / 8 * 4);
+      Check(cudaDeviceSynchronize(), "copies");  // not of bench.stream
+      const cuda::DeviceLists picks{selected.as<int32_t>(), kTopk, counts.as<int32_t>()};
+      const cuda::DeviceLists candidates{blocks.as<int32_t>(), 2048, block_counts.as<int32_t>()};
+      const ConstFloatView queries(q.as<float>(), rows, kIndexHeads * kIndexWidth);
+      const ConstFloatView head_weights(weights.as<float>(), rows, kIndexHeads);
+      const auto* device = device_sequences.as<cuda::DeviceIndexSequence>();
+      const double flops = 2.0 * static_cast<double>(rows * context) * kIndexHeads * kIndexWidth;
+      const double bytes = static_cast<double>(rows * context * (key.total() + 4));
+      const auto time = [&](const char* what, double moved, double done, const std::function<void()>& run) {
+        const std::string name = std::string("index ") + what + ", " + std::to_string(context / 1024) + "k keys, " +
+                                 std::to_string(rows) + " rows";
+        if (bench.Wanted(name)) bench.Report(name, bench.Time(4, [&](int) { run(); }), moved, done);
+      };
+      const auto in_parts = [&] {
+        cuda::SelectInParts(bench.stream, queries, head_weights, device, owners.as<int32_t>(), arguments, candidates,
+                            picks, context, scratch.as<void>());
+      };
+      time("scores", bytes, flops, [&] {
+        cuda::IndexScores(bench.stream, queries, head_weights, device, owners.as<int32_t>(), 0, rows, arguments, {},
+                          scratch.as<float>(), context);
+      });
+      time("scores + select", bytes, flops, in_parts);
+      arguments.publish = true;
+      in_parts();  // the candidates of the next but one
+      time("with candidates", bytes, flops, in_parts);
+      arguments.publish = false;
+      arguments.restrict_to_candidates = true;
+      time("of candidates", 0, 0, in_parts);
+      arguments.restrict_to_candidates = false;
+      if (rows > 8) continue;
+      time("scores + select, plain", bytes, 0, [&] {
+        cuda::SelectRows(bench.stream, queries, head_weights, device, owners.as<int32_t>(), 0, rows, arguments,
+                         candidates, picks, scratch.as<float>(), context, block_scores.as<float>());
+      });
+    }
   }
 }
 

@@ -113,6 +113,24 @@ void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weigh
                 const IndexArguments& arguments, const DeviceLists& candidates, const DeviceLists& selected,
                 float* scores, int64_t most_visible, float* block_scores);
 
+/// Whether SelectInParts takes these: published blocks that 8192 is a multiple of.
+bool SelectInPartsFits(const IndexArguments& arguments);
+int64_t SelectInPartsScratchBytes(int64_t rows, const IndexArguments& arguments, int64_t most_visible);
+/// SelectRows for all rows, with the same result: long rows by several blocks, scores on the tensor cores where
+/// IndexScores takes them. `scratch` is at a multiple of 4.
+void SelectInParts(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                   const DeviceIndexSequence* sequences, const int32_t* row_sequence, const IndexArguments& arguments,
+                   const DeviceLists& candidates, const DeviceLists& selected, int64_t most_visible, void* scratch);
+
+// index_scores.cu
+/// Whether IndexScores takes these: 16 or 32 heads of 128 channels.
+bool IndexScoresFit(const IndexArguments& arguments);
+/// The scores of SelectRows on the tensor cores, the same bits. Restricted: those of the candidates only; the others
+/// keep their value. Rows of q start at multiples of 16 bytes, pages of keys too.
+void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                 const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
+                 const IndexArguments& arguments, const DeviceLists& candidates, float* scores, int64_t most_visible);
+
 // route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
                  int32_t* picks, int per_token, FloatView weights);

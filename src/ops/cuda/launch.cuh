@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
@@ -27,6 +28,23 @@ inline bool IsSm90() {
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
   }();
   return is;
+}
+
+/// Launches `kernel` before the kernel ahead has ended; it calls WaitForKernelAhead() before it reads or writes.
+template <typename... Arguments>
+void LaunchEarly(cudaStream_t stream, dim3 grid, int threads, int shared_bytes, void (*kernel)(Arguments...),
+                 std::type_identity_t<Arguments>... arguments) {
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 /// Row `t` of a view.

@@ -519,17 +519,7 @@ void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const Dev
   };
   if (!one_split) return launch(SparseAttentionKernel<false>, 1);
   launch(SparseAttentionKernel<true>, a.most_splits);
-  // The kernel behind may be started early; it waits for the one above.
-  cudaLaunchAttribute early;
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(q.rows), static_cast<unsigned>(heads));
-  config.blockDim = dim3(kWidth / 4);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, JoinKernel, a);
+  LaunchEarly(stream, dim3(static_cast<unsigned>(q.rows), static_cast<unsigned>(heads)), kWidth / 4, 0, JoinKernel, a);
 }
 
 }  // namespace deepinfer::cuda
