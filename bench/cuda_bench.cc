@@ -165,6 +165,8 @@ int Main(int argc, char** argv) {
   BenchWide(bench);
   BenchWideExperts(bench);
   BenchExpertLayers(bench);
+  BenchAttention(bench);
+  BenchIndex(bench);
   BenchSmallOps(bench);
   return 0;
 }
