@@ -166,6 +166,7 @@ int Main(int argc, char** argv) {
   BenchWideExperts(bench);
   BenchAttention(bench);
   BenchIndex(bench);
+  BenchExpertLayers(bench);
   BenchSmallOps(bench);
   return 0;
 }

@@ -156,6 +156,13 @@ CLI::Option* AddMemoryFlag(CLI::App& flags, const std::string& name, int64_t* va
   return flags.add_option_function<std::string>(name, parse, help)->type_name("SIZE");
 }
 
+void AddDeviceFlag(CLI::App& flags, std::string* device) {
+  flags.add_option("--device", *device,
+                   fmt::format("Where to compute: cpu, cuda (the first GPU), cuda:N, or auto: a GPU where there is one "
+                               "(default {})",
+                               *device));
+}
+
 void AddThreadsFlag(CLI::App& flags, int* threads) {
   AddIntegerFlag(flags, "--threads", threads, 1, 1024,
                  fmt::format("Threads to compute with (default: all that may be used here, {})", AvailableThreads()));

@@ -1,4 +1,4 @@
-// Packs rows into the cache formats of spec c.7: one warp a group of 32 channels.
+// Rows of the caches: packs them into the formats of spec c.7 (one warp a group of 32 channels), copies and keeps them.
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 
@@ -6,17 +6,17 @@ namespace deepinfer::cuda {
 namespace {
 
 // All 32 lanes of a warp take part; lane = channel within the group of 32.
-__device__ void PackGroup(float value, const PackedRows& rows, uint8_t* values, uint8_t* scales, int group, int lane,
+__device__ void PackGroup(float value, RowFormat format, uint8_t* values, uint8_t* scales, int group, int lane,
                           bool exists) {
   const int c = group * 32 + lane;
-  if (rows.format == RowFormat::kWindowFp8) {
+  if (format == RowFormat::kWindowFp8) {
     const uint8_t byte = Fp8ScaleByte(GroupMaximum(fabsf(value), 32));
     values[c] = FloatToE4m3(value * E8m0ToFloat(static_cast<uint8_t>(254 - byte)));
     if (lane == 0) scales[group] = byte;
     return;
   }
   uint8_t nibble;
-  if (rows.format == RowFormat::kIndexFp4) {
+  if (format == RowFormat::kIndexFp4) {
     const uint8_t byte = IndexFp4ScaleByte(GroupMaximum(fabsf(value), 32));
     nibble = FloatToE2m1(value / E8m0ToFloat(byte));
     if (lane == 0) scales[group] = byte;
@@ -29,22 +29,60 @@ __device__ void PackGroup(float value, const PackedRows& rows, uint8_t* values, 
   if (exists && lane % 2 == 0) values[c / 2] = static_cast<uint8_t>(nibble | high << 4);
 }
 
-__global__ void StoreRowsKernel(ConstFloatView x, PackedRows rows, const int64_t* destination) {
+__global__ void StoreRowsKernel(ConstFloatView x, RowFormat format, const RowPlace* places) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = destination[blockIdx.x];
-  uint8_t* values = RowValues(rows, row);
-  uint8_t* scales = RowScales(rows, row);
-  for (int group = static_cast<int>(threadIdx.x) / 32; group * 32 < rows.channels;
+  const RowPlace place = places[blockIdx.x];
+  for (int group = static_cast<int>(threadIdx.x) / 32; group * 32 < x.columns;
        group += static_cast<int>(blockDim.x) / 32) {
-    const bool exists = group * 32 + lane < rows.channels;  // compressed rows may end in half a group
-    PackGroup(exists ? RowOf(x, blockIdx.x)[group * 32 + lane] : 0.0f, rows, values, scales, group, lane, exists);
+    const bool exists = group * 32 + lane < x.columns;  // compressed rows may end in half a group
+    PackGroup(exists ? RowOf(x, blockIdx.x)[group * 32 + lane] : 0.0f, format, place.values, place.scales, group, lane,
+              exists);
   }
+}
+
+__global__ void CopyRowsKernel(const RowPlace* from, const RowPlace* to, RowBytes bytes) {
+  const RowPlace source = from[blockIdx.x];
+  const RowPlace target = to[blockIdx.x];
+  for (int i = static_cast<int>(threadIdx.x); i < bytes.values; i += static_cast<int>(blockDim.x)) {
+    target.values[i] = source.values[i];
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < bytes.scales; i += static_cast<int>(blockDim.x)) {
+    target.scales[i] = source.scales[i];
+  }
+}
+
+__global__ void CopyFloatsKernel(const float* const* from, int64_t columns, float* const* to) {
+  for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) to[blockIdx.x][c] = from[blockIdx.x][c];
+}
+
+// A thread has columns of its own, whose rows it moves in ascending order: no row is overwritten before it has moved.
+__global__ void KeepRowsKernel(const int32_t* rows, int64_t count, FloatView x) {
+  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (c >= x.columns) return;
+  for (int64_t i = 0; i < count; ++i) RowOf(x, i)[c] = RowOf(x, rows[i])[c];
 }
 
 }  // namespace
 
-void StoreRows(cudaStream_t stream, ConstFloatView x, const PackedRows& rows, const int64_t* destination) {
-  if (x.rows > 0) StoreRowsKernel<<<static_cast<unsigned>(x.rows), 128, 0, stream>>>(x, rows, destination);
+void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places) {
+  if (x.rows > 0) StoreRowsKernel<<<static_cast<unsigned>(x.rows), 128, 0, stream>>>(x, format, places);
+}
+
+void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes) {
+  if (count > 0) CopyRowsKernel<<<static_cast<unsigned>(count), 128, 0, stream>>>(from, to, bytes);
+}
+
+void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, int64_t columns, float* const* to) {
+  if (count > 0) CopyFloatsKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(from, columns, to);
+}
+
+void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes) {
+  // An error shows in cudaGetLastError(), as a launch's would.
+  (void)cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream);
+}
+
+void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x) {
+  if (count > 0) KeepRowsKernel<<<Blocks(x.columns, kThreads), kThreads, 0, stream>>>(rows, count, x);
 }
 
 }  // namespace deepinfer::cuda

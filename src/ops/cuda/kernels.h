@@ -57,6 +57,7 @@ void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float l
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden);
 void Add(cudaStream_t stream, ConstFloatView y, FloatView out);
+void Scale(cudaStream_t stream, float factor, FloatView x);
 void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,
                      FloatView out);
 /// out.row(i) = x.row(rows[i]).
@@ -79,8 +80,25 @@ void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out);
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out);
 
+// compressor.cu
+/// Ops::PoolPairs; both lists hold device addresses.
+void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out);
+
 // cache_rows.cu
-void StoreRows(cudaStream_t stream, ConstFloatView x, const PackedRows& rows, const int64_t* destination);
+/// Where a packed row lies.
+struct RowPlace {
+  uint8_t* values;
+  uint8_t* scales;
+};
+/// Row t of x, quantised, to places[t].
+void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places);
+void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes);
+/// Device to device.
+void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes);
+/// `columns` floats from each from[i] to to[i].
+void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, int64_t columns, float* const* to);
+/// x.row(i) = x.row(rows[i]) in place, rows ascending.
+void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x);
 
 // attention.cu
 /// row_sequence[t]: index of the sequence of row t. Rows may attend at most `most_keys` keys.
@@ -133,7 +151,7 @@ void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weig
 
 // route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
-                 int32_t* picks, int per_token, FloatView weights);
+                 int32_t* picks, int64_t picks_stride, int per_token, FloatView weights);
 
 }  // namespace deepinfer::cuda
 

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
@@ -30,23 +29,6 @@ inline bool IsSm90() {
   return is;
 }
 
-/// Launches `kernel` before the kernel ahead has ended; it calls WaitForKernelAhead() before it reads or writes.
-template <typename... Arguments>
-void LaunchEarly(cudaStream_t stream, dim3 grid, int threads, int shared_bytes, void (*kernel)(Arguments...),
-                 std::type_identity_t<Arguments>... arguments) {
-  cudaLaunchAttribute early;
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, kernel, arguments...);
-}
-
 /// Row `t` of a view.
 template <typename T>
 __device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {
@@ -55,12 +37,12 @@ __device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {
 
 /// Values and scales of a packed row (PackedRows::values, ::scales).
 __device__ __forceinline__ uint8_t* RowValues(const PackedRows& rows, int64_t row) {
-  return rows.pages[row / rows.rows_per_page] +
+  return rows.pages[row / rows.rows_per_page] + rows.offset +
          (row % rows.rows_per_page) * PackedRowBytes(rows.format, rows.channels).values;
 }
 __device__ __forceinline__ uint8_t* RowScales(const PackedRows& rows, int64_t row) {
   const RowBytes bytes = PackedRowBytes(rows.format, rows.channels);
-  return rows.pages[row / rows.rows_per_page] + rows.rows_per_page * bytes.values +
+  return rows.pages[row / rows.rows_per_page] + rows.offset + rows.rows_per_page * bytes.values +
          (row % rows.rows_per_page) * bytes.scales;
 }
 

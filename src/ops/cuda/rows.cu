@@ -91,9 +91,14 @@ __global__ void AddKernel(ConstFloatView y, FloatView out) {
   for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) RowOf(out, blockIdx.x)[c] += RowOf(y, blockIdx.x)[c];
 }
 
+__global__ void ScaleKernel(float factor, FloatView x) {
+  for (int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) RowOf(x, blockIdx.x)[c] *= factor;
+}
+
 __global__ void GatherTableKernel(WeightMatrix table, const int64_t* rows, int64_t columns, FloatView out) {
   for (int64_t c = threadIdx.x; c < columns * table.columns; c += blockDim.x) {
-    RowOf(out, blockIdx.x)[c] = LoadWeight(table, rows[blockIdx.x * columns + c / table.columns], c % table.columns);
+    const int64_t place = blockIdx.x * columns + c / table.columns;
+    RowOf(out, blockIdx.x)[c] = LoadWeight(table, rows == nullptr ? place : rows[place], c % table.columns);
   }
 }
 
@@ -144,6 +149,10 @@ void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up,
 
 void Add(cudaStream_t stream, ConstFloatView y, FloatView out) {
   if (out.rows > 0) AddKernel<<<Grid(out.rows), kThreads, 0, stream>>>(y, out);
+}
+
+void Scale(cudaStream_t stream, float factor, FloatView x) {
+  if (x.rows > 0) ScaleKernel<<<Grid(x.rows), kThreads, 0, stream>>>(factor, x);
 }
 
 void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,

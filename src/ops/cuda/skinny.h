@@ -8,6 +8,7 @@
 //
 // Every launcher here may start before the kernel ahead of it in the stream ends (programmatic dependent launch): it
 // reads weights early and everything else after that kernel. Weights must not be the output of the kernel ahead.
+// early_launch.cuh has the rule that every kernel started so keeps.
 // Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_H_
 #define DEEPINFER_OPS_CUDA_SKINNY_H_
@@ -47,9 +48,9 @@ struct DeviceExpert {
 /// Which rows go to which expert (routing.h), all arrays on the device.
 struct ExpertsPlan {
   const DeviceExpert* experts = nullptr;  // [E]
-  const int32_t* active = nullptr;        // [active_count]
+  const int32_t* active = nullptr;        // [active_count]; -1 behind the last
   int active_count = 0;
-  int most_rows = 0;                 ///< of one expert, or an upper bound
+  int most_rows = 0;                 ///< of one expert, as far as is known: more of them read its weights again
   const int32_t* offsets = nullptr;  // [E + 1]
   const int32_t* order = nullptr;    // [slots]
   const float* weights = nullptr;    // [slots], by slot

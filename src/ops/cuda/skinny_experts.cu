@@ -11,14 +11,20 @@ constexpr int kGateUpParts = 2;
 constexpr int kDownParts = 2;
 constexpr int kDownRows = 2 * kSkinnyRows;  // two tiles a warp
 
+// What DownKernel reads while GateUpKernel runs comes from L2: L1 may still have the lists of a step before.
+__device__ __forceinline__ const uint8_t* LoadPointer(const uint8_t* const* at) {
+  return reinterpret_cast<const uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(at)));
+}
+/// The block's expert; -1: none.
+__device__ __forceinline__ int32_t ActiveExpert(const ExpertsPlan& plan) { return __ldcg(plan.active + blockIdx.z); }
+
 struct Assignment {
-  const DeviceExpert& expert;
   const int32_t* order;
   int count;
 };
-__device__ __forceinline__ Assignment AssignmentOf(const ExpertsPlan& plan) {
-  const int32_t id = plan.active[blockIdx.z];
-  return {plan.experts[id], plan.order + plan.offsets[id], plan.offsets[id + 1] - plan.offsets[id]};
+__device__ __forceinline__ Assignment AssignmentOf(const ExpertsPlan& plan, int32_t id) {
+  const int begin = __ldcg(plan.offsets + id);
+  return {plan.order + begin, __ldcg(plan.offsets + id + 1) - begin};
 }
 
 // 128 hidden channels of one expert; a warp's tiles are 16 rows of w1 and the same of w3.
@@ -28,16 +34,19 @@ __global__ void __launch_bounds__(kSkinnyThreads, NT == 1 ? 3 : 1)
   extern __shared__ __align__(128) uint8_t shared[];
   WaitForKernelAhead();  // the routing may be its work; the weights' addresses hang on it
   StartKernelBehind();   // only now: DownKernel reads the routing before it waits
+  const int32_t id = ActiveExpert(plan);
+  if (id < 0) return;  // the whole cluster
   const int part = static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int block_row = static_cast<int>(blockIdx.y) * kSkinnyRows;
   const int64_t row = block_row + warp * kSkinnyTile;
-  const Assignment rows = AssignmentOf(plan);
+  const Assignment rows = AssignmentOf(plan, id);
   const uint32_t row_bytes = static_cast<uint32_t>(plan.columns / 2);
   const uint32_t scale_row_bytes = static_cast<uint32_t>(plan.columns / kScaleColumns);
-  const TileSource tiles[2] = {{rows.expert.w1 + row * row_bytes, rows.expert.w1_scale + row * scale_row_bytes},
-                               {rows.expert.w3 + row * row_bytes, rows.expert.w3_scale + row * scale_row_bytes}};
+  const DeviceExpert& expert = plan.experts[id];
+  const TileSource tiles[2] = {{expert.w1 + row * row_bytes, expert.w1_scale + row * scale_row_bytes},
+                               {expert.w3 + row * row_bytes, expert.w3_scale + row * scale_row_bytes}};
   const int chunks = static_cast<int>(plan.columns) / kSkinnyChunk;
   const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
   float* sums = reinterpret_cast<float*>(shared);  // [2][128][8 * NT], over the stages
@@ -83,18 +92,23 @@ __global__ void __launch_bounds__(kSkinnyThreads, NT == 1 ? 2 : 1)
     DownKernel(ExpertsPlan plan, Bf16Rows hidden, FloatView outputs) {
   extern __shared__ __align__(128) uint8_t shared[];
   StartKernelBehind();
+  // GateUpKernel, the kernel ahead, has waited for the one that made the routing, or for one behind that.
+  const int32_t id = ActiveExpert(plan);
+  if (id < 0) return WaitForKernelAhead();  // the whole cluster
   const int part = static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int block_row = static_cast<int>(blockIdx.y) * kDownRows;
-  const Assignment rows = AssignmentOf(plan);  // was there before the kernel ahead, GateUpKernel
+  const Assignment rows = AssignmentOf(plan, id);
   const uint32_t row_bytes = static_cast<uint32_t>(plan.inner / 2);
   const uint32_t scale_row_bytes = static_cast<uint32_t>(plan.inner / kScaleColumns);
+  const uint8_t* w2 = LoadPointer(&plan.experts[id].w2);
+  const uint8_t* w2_scale = LoadPointer(&plan.experts[id].w2_scale);
   TileSource tiles[2];
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
     const int64_t row = block_row + (warp * 2 + m) * kSkinnyTile;
-    tiles[m] = {rows.expert.w2 + row * row_bytes, rows.expert.w2_scale + row * scale_row_bytes};
+    tiles[m] = {w2 + row * row_bytes, w2_scale + row * scale_row_bytes};
   }
   const int chunks = static_cast<int>(plan.inner) / kSkinnyChunk;
   const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();

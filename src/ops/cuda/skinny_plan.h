@@ -24,6 +24,13 @@ constexpr int SkinnyParts(int64_t row_blocks, int64_t columns) {
 /// First chunk of part `part`; the last part ends at `chunks`.
 constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }
 
+/// Rows of one expert that few experts of a balanced router exceed, where the host knows no more than the shape: twice
+/// the mean and two. Speed hangs on it, bits do not.
+constexpr int LikelyRowsOfExpert(int64_t rows, int per_token, int64_t experts) {
+  const int64_t likely = (2 * rows * per_token + experts - 1) / experts + 2;
+  return static_cast<int>(likely < rows ? likely : rows);
+}
+
 }  // namespace deepinfer::cuda
 
 #endif  // DEEPINFER_OPS_CUDA_SKINNY_PLAN_H_

@@ -9,6 +9,7 @@
 // own maximum, sum and outputs, and Join() takes in one split after the other. Either one cluster does that for all
 // splits of a row, or, when rows are few, each split has its cluster and JoinKernel does.
 #include "ops/cuda/decode_bf16.cuh"
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/key_list.cuh"
 #include "ops/cuda/launch.cuh"

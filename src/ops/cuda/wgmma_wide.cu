@@ -207,16 +207,25 @@ template <int MT>
 __global__ void __launch_bounds__(kWideThreads, 1)
     WideExpertsKernel(const __grid_constant__ CUtensorMap map, WideExperts experts, FloatView out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  const int32_t id = experts.active[blockIdx.z];
+  int32_t id;
+  int first;
+  if (experts.tiles != nullptr) {
+    const ExpertTile listed = experts.tiles[blockIdx.y];
+    if (listed.expert < 0) return;
+    id = listed.expert;
+    first = listed.first;
+  } else {
+    id = experts.active[blockIdx.z];
+    first = static_cast<int>(blockIdx.y) * WideShape<MT>::kRows;
+  }
   const int begin = experts.offsets[id];
   const int count = experts.offsets[id + 1] - begin;
-  const int first = static_cast<int>(blockIdx.y) * WideShape<MT>::kRows;
   if (first >= count) return;
   const int columns = static_cast<int>(experts.columns);
   WideTile tile;
   tile.first_output = static_cast<int>(blockIdx.x) * kOutputs;
-  tile.values = experts.values[id] + int64_t{tile.first_output} * (columns / 2);
-  tile.scales = experts.scales[id] + int64_t{tile.first_output} * (columns / 32);
+  tile.values = experts.values[id * experts.pointer_step] + int64_t{tile.first_output} * (columns / 2);
+  tile.scales = experts.scales[id * experts.pointer_step] + int64_t{tile.first_output} * (columns / 32);
   tile.first_row = begin + first;
   tile.row_count = count - first;
   WideBlock<true, MT>(map, tile, columns, 0, out);
@@ -283,16 +292,20 @@ bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const Weig
 
 bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WideExperts& experts,
                         FloatView out) {
-  if (rows == 0 || experts.active_count == 0) return true;
+  const bool listed = experts.tiles != nullptr;
+  if (rows == 0 || (listed ? experts.tile_count : experts.active_count) == 0) return true;
   CUtensorMap map;
   if (!MakeMap(x, rows, &map)) return false;
   const auto launch = [&](auto kernel, int block_rows, int bytes) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    const dim3 grid(Blocks(experts.outputs, kOutputs), Blocks(experts.most_rows, block_rows),
-                    static_cast<unsigned>(experts.active_count));
+    const unsigned outputs = Blocks(experts.outputs, kOutputs);
+    const dim3 grid =
+        listed ? dim3(outputs, static_cast<unsigned>(experts.tile_count))
+               : dim3(outputs, Blocks(experts.most_rows, block_rows), static_cast<unsigned>(experts.active_count));
     kernel<<<grid, kWideThreads, bytes, stream>>>(map, experts, out);
   };
-  if (experts.most_rows <= WideShape<1>::kRows) {
+  static_assert(WideShape<1>::kRows == kLowTileRows && WideShape<2>::kRows == kHighTileRows);
+  if ((listed ? experts.tile_rows : experts.most_rows) <= kLowTileRows) {
     launch(WideExpertsKernel<1>, WideShape<1>::kRows, WideShape<1>::kBytes);
   } else {
     launch(WideExpertsKernel<2>, WideShape<2>::kRows, WideShape<2>::kBytes);
