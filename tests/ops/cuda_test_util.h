@@ -69,9 +69,10 @@ class DevicePool {
     const int64_t bytes = host.rows_per_page * PackedRowBytes(host.format, host.channels).total();
     std::vector<uint8_t*> pages;
     for (int64_t p = 0; p * host.rows_per_page < count; ++p) {
-      pages.push_back(Copy(host.pages[p], static_cast<size_t>(bytes)));
+      pages.push_back(Copy(host.pages[p] + host.offset, static_cast<size_t>(bytes)));
     }
     device.pages = Copy(pages);
+    device.offset = 0;
     return device;
   }
 

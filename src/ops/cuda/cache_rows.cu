@@ -40,26 +40,50 @@ __global__ void StoreRowsKernel(ConstFloatView x, RowFormat format, const RowPla
   }
 }
 
+template <typename T>
+__device__ void CopyAs(const uint8_t* from, uint8_t* to, int64_t bytes) {
+  for (int64_t i = threadIdx.x; i < bytes / static_cast<int64_t>(sizeof(T)); i += blockDim.x) {
+    reinterpret_cast<T*>(to)[i] = reinterpret_cast<const T*>(from)[i];
+  }
+}
+
+// In the widest pieces that both addresses allow.
+__device__ void CopyPart(const uint8_t* from, uint8_t* to, int64_t bytes) {
+  const uint64_t all = reinterpret_cast<uint64_t>(from) | reinterpret_cast<uint64_t>(to) | static_cast<uint64_t>(bytes);
+  if (all % 16 == 0) return CopyAs<uint4>(from, to, bytes);
+  if (all % 4 == 0) return CopyAs<uint32_t>(from, to, bytes);
+  CopyAs<uint8_t>(from, to, bytes);
+}
+
 __global__ void CopyRowsKernel(const RowPlace* from, const RowPlace* to, RowBytes bytes) {
   const RowPlace source = from[blockIdx.x];
   const RowPlace target = to[blockIdx.x];
-  for (int i = static_cast<int>(threadIdx.x); i < bytes.values; i += static_cast<int>(blockDim.x)) {
-    target.values[i] = source.values[i];
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < bytes.scales; i += static_cast<int>(blockDim.x)) {
-    target.scales[i] = source.scales[i];
-  }
+  CopyPart(source.values, target.values, bytes.values);
+  CopyPart(source.scales, target.scales, bytes.scales);
 }
 
 __global__ void CopyFloatsKernel(const float* const* from, int64_t columns, float* const* to) {
   for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) to[blockIdx.x][c] = from[blockIdx.x][c];
 }
 
-// A thread has columns of its own, whose rows it moves in ascending order: no row is overwritten before it has moved.
+// A thread has a column of its own, whose rows it moves in ascending order, some at once: no row is overwritten before
+// it is read, since its index is not below its place.
+constexpr int kKeepThreads = 64;  // columns are all the parallelism there is
 __global__ void KeepRowsKernel(const int32_t* rows, int64_t count, FloatView x) {
-  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  constexpr int kAtOnce = 8;
+  const int64_t c = int64_t{blockIdx.x} * kKeepThreads + threadIdx.x;
   if (c >= x.columns) return;
-  for (int64_t i = 0; i < count; ++i) RowOf(x, i)[c] = RowOf(x, rows[i])[c];
+  for (int64_t first = 0; first < count; first += kAtOnce) {
+    float values[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < count) values[i] = RowOf(x, rows[first + i])[c];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < count) RowOf(x, first + i)[c] = values[i];
+    }
+  }
 }
 
 }  // namespace
@@ -69,7 +93,7 @@ void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const Ro
 }
 
 void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes) {
-  if (count > 0) CopyRowsKernel<<<static_cast<unsigned>(count), 128, 0, stream>>>(from, to, bytes);
+  if (count > 0) CopyRowsKernel<<<static_cast<unsigned>(count), 32, 0, stream>>>(from, to, bytes);
 }
 
 void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, int64_t columns, float* const* to) {
@@ -82,7 +106,7 @@ void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes) {
 }
 
 void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x) {
-  if (count > 0) KeepRowsKernel<<<Blocks(x.columns, kThreads), kThreads, 0, stream>>>(rows, count, x);
+  if (count > 0) KeepRowsKernel<<<Blocks(x.columns, kKeepThreads), kKeepThreads, 0, stream>>>(rows, count, x);
 }
 
 }  // namespace deepinfer::cuda

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock, 1)
       if (key >= items.visible) continue;
       const uint32_t page = static_cast<uint32_t>(key) / page_rows;
       const uint32_t slot = static_cast<uint32_t>(key) - page * page_rows;
-      const uint8_t* const values = pages[page];
+      const uint8_t* const values = pages[page] + sequence.keys.offset;
       tile.words[r] = __ldg(reinterpret_cast<const uint4*>(values + slot * (kWidth / 2)) + t);
       tile.scales[r] = __ldg(reinterpret_cast<const uint32_t*>(values + page_rows * (kWidth / 2)) + slot);
     }

@@ -92,6 +92,7 @@ struct RowPlace {
 };
 /// Row t of x, quantised, to places[t].
 void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places);
+/// No row is written twice, nor read and written.
 void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes);
 /// Device to device.
 void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes);
