@@ -164,9 +164,9 @@ int Main(int argc, char** argv) {
   BenchExperts(bench);
   BenchWide(bench);
   BenchWideExperts(bench);
-  BenchExpertLayers(bench);
   BenchAttention(bench);
   BenchIndex(bench);
+  BenchExpertLayers(bench);
   BenchSmallOps(bench);
   return 0;
 }

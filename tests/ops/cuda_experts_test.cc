@@ -174,7 +174,7 @@ TEST(CudaRouting, RouteAndSortLikeTheTwoKernels) {
       cuda::RouteAndSort(Stream(), one.view(), device_bias, normalise, 1.5f, picks.view(), weights.view(),
                          memory.routing());
       cuda::FinishRoute(Stream(), two.view(), device_bias, normalise, 1.5f, expected_picks.as<int32_t>(),
-                        shape.per_token, expected_weights.view());
+                        shape.per_token, shape.per_token, expected_weights.view());
       ASSERT_EQ(cudaGetLastError(), cudaSuccess);
       const Picks expected = Download(expected_picks.as<int32_t>(), std::ssize(none));
       for (int64_t t = 0; t < shape.rows; ++t) {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda_device_pool.h"
+#include "cuda_test_util.h"
 #include "ops/cuda/kernels.h"
 #include "ops_test_util.h"
 

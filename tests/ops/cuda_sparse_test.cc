@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention_test_util.h"
-#include "cuda_device_pool.h"
+#include "cuda_test_util.h"
 #include "ops/cuda/kernels.h"
 
 namespace deepinfer::test {
@@ -58,7 +58,6 @@ Tensor RunSparse(const Tensor& q, const std::vector<AttentionSequence>& sequence
   sink.data = reinterpret_cast<const uint8_t*>(pool.Copy(sink.data, static_cast<size_t>(sink.size) * 4));
   // Rows with a gap and one row behind the last, which must stay.
   const int64_t stride = q.columns() + 4;
-  constexpr float kUntouched = -77.125f;
   std::vector<float> queries(static_cast<size_t>((q.rows() + 1) * stride), NAN), results(queries.size(), kUntouched);
   for (int64_t t = 0; t < q.rows(); ++t) {
     std::copy_n(q.row(t), q.columns(), queries.begin() + t * stride);

@@ -6,6 +6,7 @@
 // so in parts first: what is among the k best of a row is among those of its part.
 #include <algorithm>
 
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/index_rows.cuh"
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
@@ -359,7 +360,6 @@ void SelectInParts(cudaStream_t stream, ConstFloatView q, ConstFloatView head_we
   parts.block_keys = reinterpret_cast<uint32_t*>(parts.scores + at_once * most_visible);
   parts.rows = reinterpret_cast<int32_t*>(parts.block_keys + at_once * parts.most_blocks);
   parts.counts = parts.rows + at_once * most_parts * arguments.topk;
-  cudaFuncSetAttribute(JoinPartsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kListedItems * 4);
   for (int64_t first = 0; first < q.rows; first += at_once) {
     const int64_t rows = std::min(at_once, q.rows - first);
     if (IndexScoresFit(arguments)) {

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
