@@ -37,10 +37,6 @@ void BenchRouting(const Bench& bench) {
     const auto sort = [&](int) { cuda::SortByExpert(bench.stream, picks, weights, routing); };
     bench.Report(Name("routing: top-6", rows), bench.Time(16, finish), 0, 0);
     bench.Report(Name("routing: sort", rows), bench.Time(16, sort), 0, 0);
-    if (!cuda::RouteAndSortFits(rows, kExperts)) continue;
-    const double both = bench.Time(
-        16, [&](int) { cuda::RouteAndSort(bench.stream, logits, bias, true, 1.5f, picks, weights, routing); });
-    bench.Report(Name("routing: top-6 and sort in one", rows), both, 0, 0);
   }
 }
 
