@@ -10,6 +10,7 @@
 
 #include "ops/cuda/choose_tokens.h"
 #include "ops/cuda/command_list.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/routing.h"
 #include "ops/cuda/skinny.h"
@@ -20,8 +21,6 @@ namespace deepinfer {
 namespace {
 
 using cuda::Staging;
-
-constexpr int kLeastMajor = 9;
 
 // The sequence of every row.
 template <typename Sequence>
@@ -45,7 +44,7 @@ class CudaOps final : public Ops {
     DEEPINFER_RETURN_IF_ERROR(commands_.status());
     return host_->Reserve(limits);
   }
-  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes(); }
+  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes() + prepared_.bytes(); }
 
   Result<DeviceMemory> Allocate(int64_t bytes) override {
     if (!options_.device_memory) return DeviceMemory::OnHost(bytes);
@@ -72,6 +71,7 @@ class CudaOps final : public Ops {
   void CopyIn(const void* host, void* to, int64_t bytes) override {
     if (!ranges_.Contains(to)) return Ops::CopyIn(host, to, bytes);
     UseDevice();
+    prepared_.Forget({static_cast<const float*>(to), 1, bytes / 4, bytes / 4});
     const auto* source = static_cast<const uint8_t*>(host);
     auto* target = static_cast<uint8_t*>(to);
     while (bytes > 0 && commands_.ok()) {
@@ -220,6 +220,7 @@ class CudaOps final : public Ops {
     if (from.empty()) return;
     if (!ranges_.Contains(to[0])) return host_->CopyFloats(from, columns, to);
     Staging s = Begin();
+    for (float* row : to) prepared_.Forget({row, 1, columns, columns});
     s.Launch(&cuda::CopyFloats, s.Array(from), std::ssize(from), columns, s.Array(to));
     s.End();
   }
@@ -227,7 +228,7 @@ class CudaOps final : public Ops {
   void KeepRows(std::span<const int32_t> rows, FloatView x) override {
     if (!ranges_.Contains(x.data)) return host_->KeepRows(rows, x);
     Staging s = Begin();
-    s.Launch(&cuda::KeepRows, s.Array(rows), std::ssize(rows), x);
+    s.Launch(&cuda::KeepRows, s.Array(rows), std::ssize(rows), s.InOut(x));
     s.End();
   }
 
@@ -235,7 +236,7 @@ class CudaOps final : public Ops {
     if (first.empty()) return;
     if (!ranges_.Contains(out.data)) return host_->PoolPairs(first, second, out);
     Staging s = Begin();
-    s.Launch(&cuda::PoolPairs, s.Array(first), s.Array(second), out);
+    s.Launch(&cuda::PoolPairs, s.Array(first), s.Array(second), s.Out(out));
     s.End();
   }
 
@@ -354,7 +355,7 @@ class CudaOps final : public Ops {
     if (x.rows == 0) return;
     Staging s = Begin();
     const FloatView logits = s.Temporary(x.rows, gate.rows);
-    s.Launch(&cuda::CanonicalLinear, s.In(x), s.Weight(gate), 1, logits);
+    DeviceLinear(s, s.In(x), s.Weight(gate), ActivationFormat::kExact, 1, logits);
     s.Launch(&cuda::FinishRoute, logits, s.Vector(bias), normalise, scaling, s.InOutArray(picks.data, ListSpan(picks)),
              picks.stride, static_cast<int>(picks.columns), s.Out(weights));
     s.End();
@@ -463,7 +464,7 @@ class CudaOps final : public Ops {
   }
   Staging Begin() {
     UseDevice();
-    return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, ranges_);
+    return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
   }
 
   // Elements from the first to the last of a list table.
@@ -491,9 +492,22 @@ class CudaOps final : public Ops {
                     FloatView out) {
     if (!s.ok()) return;
     const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
-    if (quantised && options_.products == CudaProducts::kTensorCores && cuda::SkinnyFits(weight, groups)) {
-      const cuda::Bf16Rows rows = Quantise(s, x, cuda::ColumnOrder::kFp8);
-      s.Launch(&cuda::SkinnyLinear, rows, x.rows, weight, groups, out);
+    const bool tensor_cores = options_.products == CudaProducts::kTensorCores;
+    if (tensor_cores && cuda::SkinnyFits(weight, groups)) {
+      if (quantised) {
+        const cuda::Bf16Rows rows = s.Prepare(x, cuda::Preparation::kQuantised, cuda::ColumnOrder::kFp8);
+        s.Launch(&cuda::SkinnyLinear, rows, x.rows, weight, groups, out);
+        return;
+      }
+      const cuda::Bf16Rows terms = s.Prepare(x, cuda::Preparation::kTerms, cuda::ColumnOrder::kFp8);
+      const FloatView results = s.Temporary(cuda::kExactTerms * x.rows, out.columns);
+      s.Launch(&cuda::SkinnyLinear, terms, results.rows, weight, groups, results);
+      s.Launch(&cuda::JoinTerms, results, out);
+      return;
+    }
+    if (tensor_cores && cuda::Bf16LinearFits(weight, groups)) {
+      const cuda::Bf16Rows terms = s.Prepare(x, cuda::Preparation::kTerms, cuda::ColumnOrder::kPlain);
+      s.Launch(&cuda::Bf16Linear, terms, x.rows, weight, out);
       return;
     }
     if (quantised) {
@@ -502,12 +516,6 @@ class CudaOps final : public Ops {
       x = rounded;
     }
     s.Launch(&cuda::CanonicalLinear, x, weight, groups, out);
-  }
-
-  cuda::Bf16Rows Quantise(Staging& s, ConstFloatView x, cuda::ColumnOrder order) {
-    const cuda::Bf16Rows rows{s.Room<uint16_t>(x.rows * x.columns), x.columns};
-    s.Launch(&cuda::QuantiseRows, x, order, rows);
-    return rows;
   }
 
   // One expert after the other on gathered rows.
@@ -552,6 +560,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<Ops> host_;  // sampling, and copies between host rows
   cuda::DeviceArena arena_;
   cuda::WeightStore store_;
+  cuda::PreparedRows prepared_;
   cuda::TokenChooser chooser_;
   // Lists of one op.
   std::vector<int32_t> owners_;
@@ -564,20 +573,6 @@ class CudaOps final : public Ops {
 };
 
 }  // namespace
-
-int CountCudaDevices() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
-  int usable = 0;
-  for (int device = 0; device < count; ++device) {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-        major >= kLeastMajor) {
-      ++usable;
-    }
-  }
-  return usable;
-}
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
   if (options.device < 0 || options.device >= CountCudaDevices()) {
