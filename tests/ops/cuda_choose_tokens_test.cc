@@ -19,7 +19,7 @@ namespace {
 class CudaSampling : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(commands_.Create().ok()); }
-  cuda::Staging Begin() { return cuda::Staging(commands_, arena_, nullptr, prepared, ranges_); }
+  cuda::Staging Begin() { return cuda::Staging(commands_, arena_, nullptr, prepared_, ranges_); }
 
   Random random_{1};
   std::unique_ptr<Ops> reference_ = MakeReferenceOps();
