@@ -168,6 +168,8 @@ int Main(int argc, char** argv) {
   BenchExperts(bench);
   BenchWide(bench);
   BenchWideExperts(bench);
+  BenchAttention(bench);
+  BenchIndex(bench);
   BenchExpertLayers(bench);
   BenchSmallOps(bench);
   std::printf("%ld launches with the bulk feed\n", static_cast<long>(cuda::BulkSkinnyLaunches()));

@@ -80,6 +80,8 @@ void BenchLinear(const Bench& bench);
 void BenchExperts(const Bench& bench);
 void BenchWide(const Bench& bench);
 void BenchWideExperts(const Bench& bench);
+void BenchAttention(const Bench& bench);
+void BenchIndex(const Bench& bench);
 void BenchExpertLayers(const Bench& bench);
 void BenchSmallOps(const Bench& bench);
 

@@ -145,52 +145,6 @@ TEST(CudaRouting, SortedAsTheHostSorts) {
   }
 }
 
-TEST(CudaRouting, RouteAndSortLikeTheTwoKernels) {
-  Random random(32);
-  for (const RoutingShape& shape :
-       {RoutingShape{1, 6, 384}, RoutingShape{1, 8, 8}, RoutingShape{3, 3, 128}, RoutingShape{16, 6, 384},
-        RoutingShape{17, 8, 512}, RoutingShape{40, 1, 12}, RoutingShape{64, 6, 384}, RoutingShape{64, 8, 512}}) {
-    for (const bool normalise : {false, true}) {
-      SCOPED_TRACE(testing::Message() << "T " << shape.rows << " K " << shape.per_token << " E " << shape.experts);
-      const bool bf16 = shape.rows % 2 == 1;
-      const OwnedVector bias = RandomVector(shape.experts, bf16, random, 0, 0.1f);
-      WeightVector device_bias = bias;
-      const DeviceBytes bias_bytes(device_bias.data, static_cast<size_t>(shape.experts) * (bf16 ? 2 : 4));
-      Tensor logits = RandomTensor(shape.rows, shape.experts, random);
-      for (int64_t t = 0; t < shape.rows; ++t) {
-        for (int64_t e = 0; e < shape.experts; ++e) {
-          if (t % 3 == 1) logits.row(t)[e] = std::round(logits.row(t)[e]);  // ties
-          if (t % 3 == 2 && random.Below(4) == 0) logits.row(t)[e] = random.Below(2) == 0 ? NAN : -INFINITY;
-        }
-      }
-      device_bias.data = bias_bytes.as<uint8_t>();
-      const DeviceFloats one(logits), two(logits);
-      const DeviceFloats weights(shape.rows, shape.per_token), expected_weights(shape.rows, shape.per_token);
-      const Picks none(static_cast<size_t>(shape.rows * shape.per_token), -1);
-      const DevicePicks picks(none, shape.per_token);
-      const DeviceBytes expected_picks(none);
-      const RoutingMemory memory(shape.rows, shape.per_token, shape.experts);
-      ASSERT_TRUE(cuda::RouteAndSortFits(shape.rows, shape.experts));
-      cuda::RouteAndSort(Stream(), one.view(), device_bias, normalise, 1.5f, picks.view(), weights.view(),
-                         memory.routing());
-      cuda::FinishRoute(Stream(), two.view(), device_bias, normalise, 1.5f, expected_picks.as<int32_t>(),
-                        shape.per_token, expected_weights.view());
-      ASSERT_EQ(cudaGetLastError(), cudaSuccess);
-      const Picks expected = Download(expected_picks.as<int32_t>(), std::ssize(none));
-      for (int64_t t = 0; t < shape.rows; ++t) {
-        const Picks row = Download<int32_t>(picks.view().row(t), shape.per_token);
-        ASSERT_TRUE(std::equal(row.begin(), row.end(), expected.begin() + t * shape.per_token)) << "row " << t;
-      }
-      const Tensor host_weights = weights.Get();
-      ASSERT_TRUE(SameBits(one.Get().view(), logits.view()));
-      ASSERT_TRUE(SameBits(host_weights.view(), expected_weights.Get().view()));
-      ExpectRouting(memory.routing(), HostRouting(expected, host_weights, shape.experts));
-      memory.ExpectGuard();
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
-
 enum class Layer { kSkinny, kBulk, kWide };  // kBulk: kSkinny with the bulk feed
 
 // Experts of small release-like shapes: D 512, I 768.

@@ -98,6 +98,13 @@ WeightVector Staging::Vector(const WeightVector& host) {
   return device;
 }
 
+const uint8_t* Staging::Table(const void* weights, const void* table, int64_t bytes) {
+  if (store_ == nullptr) return Array(std::span(static_cast<const uint8_t*>(table), static_cast<size_t>(bytes)));
+  const uint8_t* device = store_->Table(weights, table, bytes, commands_);
+  if (device == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
+  return device;
+}
+
 PackedRows Staging::Rows(const PackedRows& rows, int64_t count) {
   PackedRows device = rows;
   if (count == 0) return device;

@@ -77,6 +77,11 @@ class Staging {
   }
   WeightMatrix Weight(const WeightMatrix& host);
   WeightVector Vector(const WeightVector& host);
+  /// WeightStore::Table and ::FindTable; without a store, a table of this op only.
+  const uint8_t* FindTable(const void* weights) const {
+    return store_ == nullptr ? nullptr : store_->FindTable(weights);
+  }
+  const uint8_t* Table(const void* weights, const void* table, int64_t bytes);
   /// Rows 0 .. count - 1 with the list of their pages on the device; pages of the host are copied.
   PackedRows Rows(const PackedRows& rows, int64_t count);
   /// Enqueued at once: for what is too large for Array().

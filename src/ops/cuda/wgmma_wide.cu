@@ -253,15 +253,6 @@ bool MakeMap(const Bf16Rows& x, int64_t rows, CUtensorMap* map) {
                        CU_TENSOR_MAP_SWIZZLE_128B, map);
 }
 
-bool IsSm90() {
-  static const bool is = [] {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-  }();
-  return is;
-}
-
 }  // namespace
 
 bool WideFits(const WeightMatrix& weight, int groups) {
