@@ -132,7 +132,8 @@ void Launch(cudaStream_t stream, const Bf16Rows& x, LinearSet& set, int count, i
     bool fits = size.stages > 0;
     for (int i = 0; i < count && fits; ++i) {
       const WeightMatrix& weight = set.products[i].weight;
-      fits = MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_UINT8, weight.data, weight.rows, columns, columns, kBoxRows,
+      fits = reinterpret_cast<uintptr_t>(weight.scale) % 16 == 0 &&
+             MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_UINT8, weight.data, weight.rows, columns, columns, kBoxRows,
                            kSkinnyChunk, BoxLayout<false>::kSwizzle, &set.maps[i]);
     }
     if (fits) {
