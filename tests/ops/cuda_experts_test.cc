@@ -145,7 +145,7 @@ TEST(CudaRouting, SortedAsTheHostSorts) {
   }
 }
 
-enum class Layer { kSkinny, kWide };
+enum class Layer { kSkinny, kBulk, kWide };  // kBulk: kSkinny with the bulk feed
 
 // Experts of small release-like shapes: D 512, I 768.
 class CudaExpertsLayer : public testing::Test {
@@ -167,7 +167,7 @@ class CudaExpertsLayer : public testing::Test {
     table_.emplace_back(table);
   }
   bool Has(Layer layer) const {
-    return layer == Layer::kSkinny ? cuda::SkinnyExpertsFit(host_[0], host_[1]) : cuda::WideFits(host_[0], 1);
+    return layer != Layer::kWide ? cuda::SkinnyExpertsFit(host_[0], host_[1]) : cuda::WideFits(host_[0], 1);
   }
 
   /// Rows of the pool with picks and weights that depend on the row alone.
@@ -212,7 +212,8 @@ class CudaExpertsLayer : public testing::Test {
     cuda::SortByExpert(Stream(), step.picks.view(), step.weights.view(), routing);
     cuda::ExpertsPlan plan = cuda::PlanOf(routing, table_[0].as<cuda::DeviceExpert>(), kWidth, kInner, 10);
     if (most_rows > 0) plan.most_rows = most_rows;
-    if (layer == Layer::kSkinny) {
+    if (layer != Layer::kWide) {
+      cuda::UseSkinnyFeed(layer == Layer::kBulk ? cuda::SkinnyFeed::kBulk : cuda::SkinnyFeed::kThreads);
       cuda::SkinnyExpertsLayer(Stream(), x, plan, scratch.layer_bytes.as<void>(), step.out.view());
     } else {
       EXPECT_TRUE(cuda::WideExpertsLayer(Stream(), x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));
@@ -247,7 +248,7 @@ class CudaExpertsLayer : public testing::Test {
 };
 
 TEST_F(CudaExpertsLayer, LikeReference) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
     if (!Has(layer)) continue;
     for (const bool crowded : {false, true}) {
       for (const int64_t rows : {1, 2, 8, 9, 31, 33, 50, 130}) {
@@ -260,7 +261,7 @@ TEST_F(CudaExpertsLayer, LikeReference) {
 }
 
 TEST_F(CudaExpertsLayer, RowsAreIndependent) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
     if (!Has(layer)) continue;
     for (const bool crowded : {false, true}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(layer) << " crowded " << crowded);
@@ -279,14 +280,16 @@ TEST_F(CudaExpertsLayer, RowsAreIndependent) {
 TEST_F(CudaExpertsLayer, ExpectedRowsDoNotShowInBits) {
   if (!Has(Layer::kSkinny)) GTEST_SKIP();
   const Tensor once = Run(Layer::kSkinny, Range(0, 70), true, 32);
-  for (const int most_rows : {1, 16}) {
-    ASSERT_TRUE(SameBits(Run(Layer::kSkinny, Range(0, 70), true, most_rows).view(), once.view()));
+  for (const int most_rows : {1, 16, 32}) {
+    for (const Layer layer : {Layer::kSkinny, Layer::kBulk}) {
+      ASSERT_TRUE(SameBits(Run(layer, Range(0, 70), true, most_rows).view(), once.view()));
+    }
   }
 }
 
 // Steps that follow each other at once in the same memory: no kernel may see the routing of the step before.
 TEST_F(CudaExpertsLayer, StepsInARow) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
     if (!Has(layer)) continue;
     const Scratch scratch(64);
     std::vector<DeviceStep> steps;

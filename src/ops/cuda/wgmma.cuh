@@ -40,6 +40,20 @@ __device__ __forceinline__ void LoadBox(uint32_t shared, const CUtensorMap* map,
       : "memory");
 }
 
+/// `bytes` contiguous bytes; all three are multiples of 16.
+__device__ __forceinline__ void LoadBulk(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/// Arrives once all earlier CopyAsync of this thread are there; counts as one of the expected arrivals.
+__device__ __forceinline__ void BarrierArriveCopied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /// Clusters. The address in another block's shared memory; stores and arrivals there; a wait that sees such stores.
 __device__ __forceinline__ uint32_t PeerAddress(uint32_t shared, uint32_t rank) {
   uint32_t address;
