@@ -193,7 +193,14 @@ __device__ __forceinline__ void MultiplyChunk(const Tiles& tiles, uint32_t rows,
 
 template <int MT, int NT>
 __device__ __forceinline__ void Clear(float (&accumulators)[MT][NT][4]) {
-  Clear(accumulators);
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) accumulators[m][n][i] = 0;
+    }
+  }
 }
 
 /// accumulators = the warp's tiles times the block's rows over chunks first .. last - 1. By the whole block; `shared`:
