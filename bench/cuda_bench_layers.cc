@@ -32,15 +32,11 @@ void BenchRouting(const Bench& bench) {
     const cuda::DeviceRouting routing = cuda::PlaceRouting(memory.as<void>(), rows, kPerToken, kExperts);
     FillFloats(bench.stream, logits.data, rows * kExperts, 1);
     const auto finish = [&](int) {
-      cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.data, kPerToken, weights);
+      cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.data, kPerToken, kPerToken, weights);
     };
     const auto sort = [&](int) { cuda::SortByExpert(bench.stream, picks, weights, routing); };
     bench.Report(Name("routing: top-6", rows), bench.Time(16, finish), 0, 0);
     bench.Report(Name("routing: sort", rows), bench.Time(16, sort), 0, 0);
-    if (!cuda::RouteAndSortFits(rows, kExperts)) continue;
-    const double both = bench.Time(
-        16, [&](int) { cuda::RouteAndSort(bench.stream, logits, bias, true, 1.5f, picks, weights, routing); });
-    bench.Report(Name("routing: top-6 and sort in one", rows), both, 0, 0);
   }
 }
 

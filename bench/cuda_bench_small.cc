@@ -53,7 +53,7 @@ void BenchSmallOps(const Bench& bench) {
     time("router (gate, top-6)", row_bytes + kExperts * kWidth * 2.0, [&] {
       const FloatView logits(logits_buffer.as<float>(), rows, kExperts);
       cuda::CanonicalLinear(bench.stream, in, gate, 1, logits);
-      cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.as<int32_t>(), 6,
+      cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.as<int32_t>(), 6, 6,
                         {weights_buffer.as<float>(), rows, 6});
     });
   }

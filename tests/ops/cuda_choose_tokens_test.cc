@@ -19,7 +19,7 @@ namespace {
 class CudaSampling : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(commands_.Create().ok()); }
-  cuda::Staging Begin() { return cuda::Staging(commands_, arena_, nullptr, ranges_); }
+  cuda::Staging Begin() { return cuda::Staging(commands_, arena_, nullptr, prepared_, ranges_); }
 
   Random random_{1};
   std::unique_ptr<Ops> reference_ = MakeReferenceOps();
@@ -27,6 +27,7 @@ class CudaSampling : public testing::Test {
  private:
   cuda::CommandList commands_{nullptr};
   cuda::DeviceArena arena_;
+  cuda::PreparedRows prepared_;
   cuda::DeviceRanges ranges_;
 };
 

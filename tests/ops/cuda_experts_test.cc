@@ -145,53 +145,7 @@ TEST(CudaRouting, SortedAsTheHostSorts) {
   }
 }
 
-TEST(CudaRouting, RouteAndSortLikeTheTwoKernels) {
-  Random random(32);
-  for (const RoutingShape& shape :
-       {RoutingShape{1, 6, 384}, RoutingShape{1, 8, 8}, RoutingShape{3, 3, 128}, RoutingShape{16, 6, 384},
-        RoutingShape{17, 8, 512}, RoutingShape{40, 1, 12}, RoutingShape{64, 6, 384}, RoutingShape{64, 8, 512}}) {
-    for (const bool normalise : {false, true}) {
-      SCOPED_TRACE(testing::Message() << "T " << shape.rows << " K " << shape.per_token << " E " << shape.experts);
-      const bool bf16 = shape.rows % 2 == 1;
-      const OwnedVector bias = RandomVector(shape.experts, bf16, random, 0, 0.1f);
-      WeightVector device_bias = bias;
-      const DeviceBytes bias_bytes(device_bias.data, static_cast<size_t>(shape.experts) * (bf16 ? 2 : 4));
-      Tensor logits = RandomTensor(shape.rows, shape.experts, random);
-      for (int64_t t = 0; t < shape.rows; ++t) {
-        for (int64_t e = 0; e < shape.experts; ++e) {
-          if (t % 3 == 1) logits.row(t)[e] = std::round(logits.row(t)[e]);  // ties
-          if (t % 3 == 2 && random.Below(4) == 0) logits.row(t)[e] = random.Below(2) == 0 ? NAN : -INFINITY;
-        }
-      }
-      device_bias.data = bias_bytes.as<uint8_t>();
-      const DeviceFloats one(logits), two(logits);
-      const DeviceFloats weights(shape.rows, shape.per_token), expected_weights(shape.rows, shape.per_token);
-      const Picks none(static_cast<size_t>(shape.rows * shape.per_token), -1);
-      const DevicePicks picks(none, shape.per_token);
-      const DeviceBytes expected_picks(none);
-      const RoutingMemory memory(shape.rows, shape.per_token, shape.experts);
-      ASSERT_TRUE(cuda::RouteAndSortFits(shape.rows, shape.experts));
-      cuda::RouteAndSort(Stream(), one.view(), device_bias, normalise, 1.5f, picks.view(), weights.view(),
-                         memory.routing());
-      cuda::FinishRoute(Stream(), two.view(), device_bias, normalise, 1.5f, expected_picks.as<int32_t>(),
-                        shape.per_token, expected_weights.view());
-      ASSERT_EQ(cudaGetLastError(), cudaSuccess);
-      const Picks expected = Download(expected_picks.as<int32_t>(), std::ssize(none));
-      for (int64_t t = 0; t < shape.rows; ++t) {
-        const Picks row = Download<int32_t>(picks.view().row(t), shape.per_token);
-        ASSERT_TRUE(std::equal(row.begin(), row.end(), expected.begin() + t * shape.per_token)) << "row " << t;
-      }
-      const Tensor host_weights = weights.Get();
-      ASSERT_TRUE(SameBits(one.Get().view(), logits.view()));
-      ASSERT_TRUE(SameBits(host_weights.view(), expected_weights.Get().view()));
-      ExpectRouting(memory.routing(), HostRouting(expected, host_weights, shape.experts));
-      memory.ExpectGuard();
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
-
-enum class Layer { kSkinny, kWide };
+enum class Layer { kSkinny, kBulk, kWide };  // kBulk: kSkinny with the bulk feed
 
 // Experts of small release-like shapes: D 512, I 768.
 class CudaExpertsLayer : public testing::Test {
@@ -213,7 +167,7 @@ class CudaExpertsLayer : public testing::Test {
     table_.emplace_back(table);
   }
   bool Has(Layer layer) const {
-    return layer == Layer::kSkinny ? cuda::SkinnyExpertsFit(host_[0], host_[1]) : cuda::WideFits(host_[0], 1);
+    return layer != Layer::kWide ? cuda::SkinnyExpertsFit(host_[0], host_[1]) : cuda::WideFits(host_[0], 1);
   }
 
   /// Rows of the pool with picks and weights that depend on the row alone.
@@ -258,7 +212,8 @@ class CudaExpertsLayer : public testing::Test {
     cuda::SortByExpert(Stream(), step.picks.view(), step.weights.view(), routing);
     cuda::ExpertsPlan plan = cuda::PlanOf(routing, table_[0].as<cuda::DeviceExpert>(), kWidth, kInner, 10);
     if (most_rows > 0) plan.most_rows = most_rows;
-    if (layer == Layer::kSkinny) {
+    if (layer != Layer::kWide) {
+      cuda::UseSkinnyFeed(layer == Layer::kBulk ? cuda::SkinnyFeed::kBulk : cuda::SkinnyFeed::kThreads);
       cuda::SkinnyExpertsLayer(Stream(), x, plan, scratch.layer_bytes.as<void>(), step.out.view());
     } else {
       EXPECT_TRUE(cuda::WideExpertsLayer(Stream(), x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));
@@ -293,7 +248,7 @@ class CudaExpertsLayer : public testing::Test {
 };
 
 TEST_F(CudaExpertsLayer, LikeReference) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
     if (!Has(layer)) continue;
     for (const bool crowded : {false, true}) {
       for (const int64_t rows : {1, 2, 8, 9, 31, 33, 50, 130}) {
@@ -306,7 +261,7 @@ TEST_F(CudaExpertsLayer, LikeReference) {
 }
 
 TEST_F(CudaExpertsLayer, RowsAreIndependent) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
     if (!Has(layer)) continue;
     for (const bool crowded : {false, true}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(layer) << " crowded " << crowded);
@@ -325,14 +280,16 @@ TEST_F(CudaExpertsLayer, RowsAreIndependent) {
 TEST_F(CudaExpertsLayer, ExpectedRowsDoNotShowInBits) {
   if (!Has(Layer::kSkinny)) GTEST_SKIP();
   const Tensor once = Run(Layer::kSkinny, Range(0, 70), true, 32);
-  for (const int most_rows : {1, 16}) {
-    ASSERT_TRUE(SameBits(Run(Layer::kSkinny, Range(0, 70), true, most_rows).view(), once.view()));
+  for (const int most_rows : {1, 16, 32}) {
+    for (const Layer layer : {Layer::kSkinny, Layer::kBulk}) {
+      ASSERT_TRUE(SameBits(Run(layer, Range(0, 70), true, most_rows).view(), once.view()));
+    }
   }
 }
 
 // Steps that follow each other at once in the same memory: no kernel may see the routing of the step before.
 TEST_F(CudaExpertsLayer, StepsInARow) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
     if (!Has(layer)) continue;
     const Scratch scratch(64);
     std::vector<DeviceStep> steps;

@@ -39,6 +39,47 @@ class DeviceBytes {
   void* data_ = nullptr;
 };
 
+/// Many pieces of device memory that live as long as this object.
+class DevicePool {
+ public:
+  DevicePool() = default;
+  DevicePool(const DevicePool&) = delete;
+  ~DevicePool() {
+    for (void* each : pieces_) cudaFree(each);
+  }
+  void* Take(size_t bytes) {
+    void* data = nullptr;
+    Check(cudaMalloc(&data, std::max<size_t>(bytes, 16)));
+    pieces_.push_back(data);
+    return data;
+  }
+  template <typename T>
+  T* Copy(const T* from, size_t count) {
+    void* data = Take(count * sizeof(T));
+    if (count > 0) Check(cudaMemcpy(data, from, count * sizeof(T), cudaMemcpyHostToDevice));
+    return static_cast<T*>(data);
+  }
+  template <typename T>
+  T* Copy(const std::vector<T>& from) {
+    return Copy(from.data(), from.size());
+  }
+  /// The pages that hold rows 0 .. count - 1.
+  PackedRows Rows(const PackedRows& host, int64_t count) {
+    PackedRows device = host;
+    const int64_t bytes = host.rows_per_page * PackedRowBytes(host.format, host.channels).total();
+    std::vector<uint8_t*> pages;
+    for (int64_t p = 0; p * host.rows_per_page < count; ++p) {
+      pages.push_back(Copy(host.pages[p] + host.offset, static_cast<size_t>(bytes)));
+    }
+    device.pages = Copy(pages);
+    device.offset = 0;
+    return device;
+  }
+
+ private:
+  std::vector<void*> pieces_;
+};
+
 /// F32 rows on the device with gaps and two rows behind the last, which no kernel may touch.
 class DeviceFloats {
  public:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -303,7 +304,11 @@ TEST_F(CudaSmall, Skinny) {
   ASSERT_TRUE(cuda::SkinnyExpertsFit(w1, w2));
   const std::vector<ExpertWeights> experts(2, {w1, w2, w3});
   const auto reference = MakeReferenceOps();
-  for (const int64_t rows : {3, 17}) {
+  for (const auto& [rows, feed] : {std::pair{3, cuda::SkinnyFeed::kThreads},
+                                   {17, cuda::SkinnyFeed::kThreads},
+                                   {3, cuda::SkinnyFeed::kBulk},
+                                   {17, cuda::SkinnyFeed::kBulk}}) {
+    cuda::UseSkinnyFeed(feed);
     const Tensor x = RandomTensor(rows, 1280, random_), y = RandomTensor(rows, 768, random_);
     Tensor linear(rows, 128), mixed(rows, 768), expected(rows, 768), routing(rows, 2);
     ops.value()->Linear(x, weight, ActivationFormat::kFp8Groups32, 1, linear);
@@ -316,6 +321,7 @@ TEST_F(CudaSmall, Skinny) {
     reference->Experts(y, picked, routing, experts, 10, ActivationFormat::kFp8Groups32, expected);
     EXPECT_TRUE(Near(mixed, expected, 2e-2f));
   }
+  cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
 }
 
 }  // namespace

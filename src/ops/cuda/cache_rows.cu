@@ -86,7 +86,26 @@ __global__ void KeepRowsKernel(const int32_t* rows, int64_t count, FloatView x) 
   }
 }
 
+__global__ void PoolPairsKernel(const float* const* first, const float* const* second, FloatView out) {
+  const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (c >= out.columns) return;
+  const float* kv0 = first[blockIdx.x];
+  const float* kv1 = second[blockIdx.x];
+  const float gate0 = kv0[out.columns + c];
+  const float gate1 = kv1[out.columns + c];
+  const float maximum = fmaxf(gate0, gate1);
+  const float e0 = expf(gate0 - maximum);
+  const float e1 = expf(gate1 - maximum);
+  RowOf(out, blockIdx.x)[c] = kv0[c] * (e0 / (e0 + e1)) + kv1[c] * (e1 / (e0 + e1));
+}
+
 }  // namespace
+
+void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out) {
+  if (out.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(out.rows), Blocks(out.columns, kThreads));
+  PoolPairsKernel<<<grid, kThreads, 0, stream>>>(first, second, out);
+}
 
 void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places) {
   if (x.rows > 0) StoreRowsKernel<<<static_cast<unsigned>(x.rows), 128, 0, stream>>>(x, format, places);

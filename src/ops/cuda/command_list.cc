@@ -38,7 +38,13 @@ void CommandList::Check(cudaError_t error, const char* what) {
 
 const void* CommandList::Upload(const void* host, int64_t bytes) {
   assert(bytes <= kUploadBytes);
-  if (uploaded_ + bytes > kUploadBytes) Flush();
+  if (uploaded_ + bytes > kUploadBytes) {
+    Flush();
+    half_ ^= 1;
+    uploaded_ = sent_ = 0;
+    // The last copy from this half was made a whole half ago.
+    if (ok()) Check(cudaEventSynchronize(halves_[half_].copied), "event");
+  }
   if (!ok()) return nullptr;
   Half& half = halves_[half_];
   std::memcpy(half.pinned + uploaded_, host, static_cast<size_t>(bytes));
@@ -47,15 +53,18 @@ const void* CommandList::Upload(const void* host, int64_t bytes) {
   return device;
 }
 
+void CommandList::SendUploads() {
+  if (!ok() || sent_ == uploaded_) return;
+  Half& half = halves_[half_];
+  Check(cudaMemcpyAsync(half.device + sent_, half.pinned + sent_, static_cast<size_t>(uploaded_ - sent_),
+                        cudaMemcpyHostToDevice, stream_),
+        "copy to the GPU");
+  Check(cudaEventRecord(half.copied, stream_), "event");
+  sent_ = uploaded_;
+}
+
 void CommandList::Flush() {
-  if (ok() && uploaded_ > 0) {
-    Half& half = halves_[half_];
-    Check(cudaMemcpyAsync(half.device, half.pinned, static_cast<size_t>(uploaded_), cudaMemcpyHostToDevice, stream_),
-          "copy to the GPU");
-    Check(cudaEventRecord(half.copied, stream_), "event");
-    half_ ^= 1;
-    uploaded_ = 0;
-  }
+  SendUploads();
   for (const Command& command : commands_) {
     if (!ok()) break;
     if (!command.run(arguments_.get() + command.offset, stream_)) Check(cudaErrorLaunchFailure, "launch");
@@ -63,8 +72,6 @@ void CommandList::Flush() {
   if (ok()) Check(cudaGetLastError(), "launch");
   commands_.clear();
   used_ = 0;
-  // What the half held was copied at the flush before the last one, long ago.
-  if (ok() && uploaded_ == 0) Check(cudaEventSynchronize(halves_[half_].copied), "event");
 }
 
 Status CommandList::Wait() {

@@ -3,9 +3,10 @@
 // An op says what it launches with Add() and which small lists its kernels read with Upload(). Flush() sends all lists
 // in one copy and launches the kernels in the order they were added, so a step waits for nothing in between.
 //
-// Invariants: 1. an address that Upload() returned holds its bytes for every command added before the second Flush()
-// after it; 2. nothing is allocated after Create(). Thread-safety: one thread. Ownership: owns its pinned and device
-// memory; arguments are values. Errors: the first CUDA error stays in status(), from then on nothing is launched.
+// Invariants: 1. an address that Upload() returned holds its bytes for every command added before another kUploadBytes
+// were uploaded; 2. nothing is allocated after Create(). Thread-safety: one thread. Ownership: owns its pinned and
+// device memory; arguments are values. Errors: the first CUDA error stays in status(), from then on nothing is
+// launched.
 #ifndef DEEPINFER_OPS_CUDA_COMMAND_LIST_H_
 #define DEEPINFER_OPS_CUDA_COMMAND_LIST_H_
 
@@ -62,6 +63,8 @@ class CommandList {
   static constexpr int64_t kUploadBytes = int64_t{8} << 20;
 
  private:
+  void SendUploads();
+
   static constexpr size_t kMostCommands = 4096;
   static constexpr size_t kArgumentBytes = size_t{2} << 20;
   static constexpr size_t kAlignment = 16;
@@ -99,6 +102,7 @@ class CommandList {
   Half halves_[2];
   int half_ = 0;
   int64_t uploaded_ = 0;  // bytes of halves_[half_]
+  int64_t sent_ = 0;      // of these: copied to the device
 };
 
 }  // namespace deepinfer::cuda

@@ -8,18 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "ops/cuda/choose_tokens.h"
 #include "ops/cuda/command_list.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/routing.h"
 #include "ops/cuda/skinny.h"
 #include "ops/cuda/staging.h"
+#include "ops/cuda/tensor_experts.h"
 
 namespace deepinfer {
 namespace {
 
 using cuda::Staging;
-
-constexpr int kLeastMajor = 9;
 
 // The sequence of every row.
 template <typename Sequence>
@@ -43,7 +44,7 @@ class CudaOps final : public Ops {
     DEEPINFER_RETURN_IF_ERROR(commands_.status());
     return host_->Reserve(limits);
   }
-  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes(); }
+  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes() + prepared_.bytes(); }
 
   Result<DeviceMemory> Allocate(int64_t bytes) override {
     if (!options_.device_memory) return DeviceMemory::OnHost(bytes);
@@ -70,6 +71,7 @@ class CudaOps final : public Ops {
   void CopyIn(const void* host, void* to, int64_t bytes) override {
     if (!ranges_.Contains(to)) return Ops::CopyIn(host, to, bytes);
     UseDevice();
+    prepared_.Forget({static_cast<const float*>(to), 1, bytes / 4, bytes / 4});
     const auto* source = static_cast<const uint8_t*>(host);
     auto* target = static_cast<uint8_t*>(to);
     while (bytes > 0 && commands_.ok()) {
@@ -218,6 +220,7 @@ class CudaOps final : public Ops {
     if (from.empty()) return;
     if (!ranges_.Contains(to[0])) return host_->CopyFloats(from, columns, to);
     Staging s = Begin();
+    for (float* row : to) prepared_.Forget({row, 1, columns, columns});
     s.Launch(&cuda::CopyFloats, s.Array(from), std::ssize(from), columns, s.Array(to));
     s.End();
   }
@@ -225,7 +228,7 @@ class CudaOps final : public Ops {
   void KeepRows(std::span<const int32_t> rows, FloatView x) override {
     if (!ranges_.Contains(x.data)) return host_->KeepRows(rows, x);
     Staging s = Begin();
-    s.Launch(&cuda::KeepRows, s.Array(rows), std::ssize(rows), x);
+    s.Launch(&cuda::KeepRows, s.Array(rows), std::ssize(rows), s.InOut(x));
     s.End();
   }
 
@@ -233,7 +236,7 @@ class CudaOps final : public Ops {
     if (first.empty()) return;
     if (!ranges_.Contains(out.data)) return host_->PoolPairs(first, second, out);
     Staging s = Begin();
-    s.Launch(&cuda::PoolPairs, s.Array(first), s.Array(second), out);
+    s.Launch(&cuda::PoolPairs, s.Array(first), s.Array(second), s.Out(out));
     s.End();
   }
 
@@ -270,9 +273,19 @@ class CudaOps final : public Ops {
       lists.counts = s.InOutArray(selected.counts, q.rows);
     }
     ListOwners(sequences, q.rows, &owners_);
-    s.Launch(&cuda::Attention, s.In(q), heads, s.Array(std::span<const cuda::DeviceSequence>(attention_sequences_)),
-             s.Array(std::span<const int32_t>(owners_)), window, lists, s.Vector(sink), scale,
-             static_cast<int>(window + longest_block + most_selected), s.Out(out));
+    const ConstFloatView queries = s.In(q);
+    const FloatView result = s.Out(out);
+    const auto* device_sequences = s.Array(std::span<const cuda::DeviceSequence>(attention_sequences_));
+    const int32_t* device_owners = s.Array(std::span<const int32_t>(owners_));
+    const int most_keys = static_cast<int>(window + longest_block + most_selected);
+    if (options_.products == CudaProducts::kTensorCores && cuda::SparseAttentionFits(heads, q.columns / heads)) {
+      uint8_t* scratch = s.Room<uint8_t>(cuda::SparseAttentionScratchBytes(q.rows, heads, most_keys));
+      s.Launch(&cuda::SparseAttention, queries, heads, device_sequences, device_owners, window, lists, s.Vector(sink),
+               scale, most_keys, static_cast<void*>(scratch), result);
+    } else {
+      s.Launch(&cuda::Attention, queries, heads, device_sequences, device_owners, window, lists, s.Vector(sink), scale,
+               most_keys, result);
+    }
     s.End();
   }
 
@@ -316,6 +329,13 @@ class CudaOps final : public Ops {
     const auto* device_sequences = s.Array(std::span<const cuda::DeviceIndexSequence>(index_sequences_));
     const ConstFloatView device_q = s.In(q);
     const ConstFloatView device_weights = s.In(head_weights);
+    if (cuda::SelectInPartsFits(arguments)) {
+      uint8_t* scratch = s.Room<uint8_t>(cuda::SelectInPartsScratchBytes(q.rows, arguments, most_visible));
+      s.Launch(&cuda::SelectInParts, device_q, device_weights, device_sequences, device_owners, arguments, blocks,
+               lists, most_visible, static_cast<void*>(scratch));
+      s.End();
+      return;
+    }
     // The workspace is bounded: a few rows at a time.
     constexpr int64_t kRowsAtOnce = 64;
     const int64_t rows_at_once = std::min(kRowsAtOnce, q.rows);
@@ -335,7 +355,7 @@ class CudaOps final : public Ops {
     if (x.rows == 0) return;
     Staging s = Begin();
     const FloatView logits = s.Temporary(x.rows, gate.rows);
-    s.Launch(&cuda::CanonicalLinear, s.In(x), s.Weight(gate), 1, logits);
+    DeviceLinear(s, s.In(x), s.Weight(gate), ActivationFormat::kExact, 1, logits);
     s.Launch(&cuda::FinishRoute, logits, s.Vector(bias), normalise, scaling, s.InOutArray(picks.data, ListSpan(picks)),
              picks.stride, static_cast<int>(picks.columns), s.Out(weights));
     s.End();
@@ -345,25 +365,22 @@ class CudaOps final : public Ops {
                std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                FloatView out) override {
     if (x.rows == 0) return;
-    std::vector<int32_t> host_picks;
-    std::vector<float> host_weights;
+    if (options_.products == CudaProducts::kTensorCores && cuda::TakesTensorExperts(experts, picks, activation)) {
+      Staging s = Begin();
+      cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out));
+      s.End();
+      return;
+    }
+    // The canonical form reads the routing on the host.
     if (ranges_.Contains(picks.data)) {
-      host_picks.resize(static_cast<size_t>(ListSpan(picks)));
-      host_weights.resize(static_cast<size_t>((weights.rows - 1) * weights.stride + weights.columns));
-      CopyOut(picks.data, host_picks.data(), std::ssize(host_picks) * 4);
-      CopyOut(weights.data, host_weights.data(), std::ssize(host_weights) * 4);
-      picks.data = host_picks.data();
-      weights.data = host_weights.data();
+      host_picks_.resize(static_cast<size_t>(ListSpan(picks)));
+      CopyOut(picks.data, host_picks_.data(), std::ssize(host_picks_) * 4);
+      picks.data = host_picks_.data();
+      weights = OnHost(weights);
     }
     Staging s = Begin();
-    const ConstFloatView input = s.In(x);
-    const FloatView output = s.Out(out);
     const cuda::Routing routing = cuda::SortByExpert(picks, weights, static_cast<int64_t>(experts.size()));
-    if (TakesTensorCores(experts, routing, activation)) {
-      RunTensorExperts(s, input, routing, experts, limit, output);
-    } else {
-      RunCanonicalExperts(s, input, routing, experts, limit, activation, output);
-    }
+    RunCanonicalExperts(s, s.In(x), routing, experts, limit, activation, s.Out(out));
     s.End();
   }
 
@@ -427,7 +444,9 @@ class CudaOps final : public Ops {
   }
 
   void ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules, std::span<TokenChoice> choices) override {
-    host_->ChooseTokens(OnHost(logits), rules, choices);
+    if (!ranges_.Contains(logits.data) && options_.device_memory) return host_->ChooseTokens(logits, rules, choices);
+    Staging s = Begin();
+    (void)chooser_.Choose(s, s.In(logits), rules, choices);  // the ids are -1 after an error
   }
   void AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) override {
     for (size_t i = 0; i < checks.size(); ++i) {
@@ -445,7 +464,7 @@ class CudaOps final : public Ops {
   }
   Staging Begin() {
     UseDevice();
-    return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, ranges_);
+    return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
   }
 
   // Elements from the first to the last of a list table.
@@ -473,9 +492,22 @@ class CudaOps final : public Ops {
                     FloatView out) {
     if (!s.ok()) return;
     const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
-    if (quantised && options_.products == CudaProducts::kTensorCores && cuda::SkinnyFits(weight, groups)) {
-      const cuda::Bf16Rows rows = Quantise(s, x, cuda::ColumnOrder::kFp8);
-      s.Launch(&cuda::SkinnyLinear, rows, x.rows, weight, groups, out);
+    const bool tensor_cores = options_.products == CudaProducts::kTensorCores;
+    if (tensor_cores && cuda::SkinnyFits(weight, groups)) {
+      if (quantised) {
+        const cuda::Bf16Rows rows = s.Prepare(x, cuda::Preparation::kQuantised, cuda::ColumnOrder::kFp8);
+        s.Launch(&cuda::SkinnyLinear, rows, x.rows, weight, groups, out);
+        return;
+      }
+      const cuda::Bf16Rows terms = s.Prepare(x, cuda::Preparation::kTerms, cuda::ColumnOrder::kFp8);
+      const FloatView results = s.Temporary(cuda::kExactTerms * x.rows, out.columns);
+      s.Launch(&cuda::SkinnyLinear, terms, results.rows, weight, groups, results);
+      s.Launch(&cuda::JoinTerms, results, out);
+      return;
+    }
+    if (tensor_cores && cuda::Bf16LinearFits(weight, groups)) {
+      const cuda::Bf16Rows terms = s.Prepare(x, cuda::Preparation::kTerms, cuda::ColumnOrder::kPlain);
+      s.Launch(&cuda::Bf16Linear, terms, x.rows, weight, out);
       return;
     }
     if (quantised) {
@@ -484,54 +516,6 @@ class CudaOps final : public Ops {
       x = rounded;
     }
     s.Launch(&cuda::CanonicalLinear, x, weight, groups, out);
-  }
-
-  cuda::Bf16Rows Quantise(Staging& s, ConstFloatView x, cuda::ColumnOrder order) {
-    const cuda::Bf16Rows rows{s.Room<uint16_t>(x.rows * x.columns), x.columns};
-    s.Launch(&cuda::QuantiseRows, x, order, rows);
-    return rows;
-  }
-
-  bool TakesTensorCores(std::span<const ExpertWeights> experts, const cuda::Routing& routing,
-                        ActivationFormat activation) const {
-    return options_.products == CudaProducts::kTensorCores && activation == ActivationFormat::kFp8Groups32 &&
-           !routing.active.empty() && cuda::SkinnyExpertsFit(experts.front().w1, experts.front().w2);
-  }
-
-  void RunTensorExperts(Staging& s, ConstFloatView x, const cuda::Routing& routing,
-                        std::span<const ExpertWeights> experts, float limit, FloatView out) {
-    const int64_t slots = static_cast<int64_t>(routing.order.size());
-    const int64_t inner = experts.front().w1.rows;
-    std::vector<cuda::DeviceExpert> device(experts.size());
-    for (const int32_t e : routing.active) {
-      const ExpertWeights& expert = experts[static_cast<size_t>(e)];
-      const WeightMatrix w1 = s.Weight(expert.w1), w2 = s.Weight(expert.w2), w3 = s.Weight(expert.w3);
-      device[static_cast<size_t>(e)] = {w1.data, w1.scale, w3.data, w3.scale, w2.data, w2.scale};
-    }
-    cuda::ExpertsPlan plan;
-    plan.experts = s.Array(std::span<const cuda::DeviceExpert>(device));
-    plan.active = s.Array(std::span<const int32_t>(routing.active));
-    plan.active_count = static_cast<int>(routing.active.size());
-    for (const int32_t e : routing.active) {
-      const auto offset = routing.offsets.begin() + e;
-      plan.most_rows = std::max(plan.most_rows, offset[1] - offset[0]);
-    }
-    plan.offsets = s.Array(std::span<const int32_t>(routing.offsets));
-    plan.order = s.Array(std::span<const int32_t>(routing.order));
-    plan.per_token = routing.per_token;
-    plan.weights = s.Array(std::span<const float>(routing.weights));
-    plan.columns = x.columns;
-    plan.inner = inner;
-    plan.limit = limit;
-    const cuda::Bf16Rows input = Quantise(s, x, cuda::ColumnOrder::kFp4);
-    const cuda::Bf16Rows hidden{s.Room<uint16_t>(slots * inner), inner};
-    const FloatView parts = s.Temporary(slots, out.columns);
-    std::vector<int32_t> identity(static_cast<size_t>(slots));
-    std::iota(identity.begin(), identity.end(), 0);
-    const int32_t* device_slots = s.Array(std::span<const int32_t>(identity));
-    if (!s.ok()) return;
-    s.Launch(&cuda::SkinnyExperts, plan, input, hidden, parts);
-    s.Launch(&cuda::SumParts, parts, device_slots, routing.per_token, out);
   }
 
   // One expert after the other on gathered rows.
@@ -576,6 +560,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<Ops> host_;  // sampling, and copies between host rows
   cuda::DeviceArena arena_;
   cuda::WeightStore store_;
+  cuda::PreparedRows prepared_;
+  cuda::TokenChooser chooser_;
   // Lists of one op.
   std::vector<int32_t> owners_;
   std::vector<cuda::RowPlace> places_;
@@ -583,23 +569,10 @@ class CudaOps final : public Ops {
   std::vector<cuda::DeviceIndexSequence> index_sequences_;
   std::vector<uint8_t> gathered_;
   std::vector<float> host_rows_;
+  std::vector<int32_t> host_picks_;
 };
 
 }  // namespace
-
-int CountCudaDevices() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
-  int usable = 0;
-  for (int device = 0; device < count; ++device) {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-        major >= kLeastMajor) {
-      ++usable;
-    }
-  }
-  return usable;
-}
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
   if (options.device < 0 || options.device >= CountCudaDevices()) {

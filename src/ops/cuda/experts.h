@@ -45,12 +45,6 @@ DeviceRouting PlaceRouting(void* memory, int64_t rows, int per_token, int64_t ex
 void SortByExpert(cudaStream_t stream, TensorView<const int32_t> picks, ConstFloatView weights,
                   const DeviceRouting& routing);
 
-/// Whether one block routes and sorts so many rows in less time than two kernels.
-inline bool RouteAndSortFits(int64_t rows, int64_t experts) { return rows <= 64 && experts <= 512; }
-/// FinishRoute (kernels.h), then SortByExpert, in one kernel. picks and weights have rows at any stride; logits stay.
-void RouteAndSort(cudaStream_t stream, ConstFloatView logits, const WeightVector& bias, bool normalise, float scaling,
-                  TensorView<int32_t> picks, FloatView weights, const DeviceRouting& routing);
-
 /// What the layers below take. experts: [E] on the device; the weights have kF4Row32.
 ExpertsPlan PlanOf(const DeviceRouting& routing, const DeviceExpert* experts, int64_t columns, int64_t inner,
                    float limit);

@@ -80,11 +80,9 @@ void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out);
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out);
 
-// compressor.cu
+// cache_rows.cu
 /// Ops::PoolPairs; both lists hold device addresses.
 void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out);
-
-// cache_rows.cu
 /// Where a packed row lies.
 struct RowPlace {
   uint8_t* values;
@@ -107,6 +105,17 @@ void Attention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSeq
                const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
                float scale, int most_keys, FloatView out);
 
+// sparse_attention.cu
+/// Whether SparseAttention takes these heads: 512 channels, a multiple of 16 heads up to 128, SM90.
+bool SparseAttentionFits(int heads, int64_t width);
+/// Bytes that `scratch` needs, at a multiple of 16; 0 for many rows.
+int64_t SparseAttentionScratchBytes(int64_t rows, int heads, int most_keys);
+/// Attention on the tensor cores, in an order of sums of its own: Attention within 1e-5 of the largest output of a row.
+/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16.
+void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
+                     const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
+                     float scale, int most_keys, void* scratch, FloatView out);
+
 // index.cu
 struct IndexArguments {
   int32_t heads = 0, head_width = 0, ratio = 1;
@@ -120,6 +129,24 @@ void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weigh
                 const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
                 const IndexArguments& arguments, const DeviceLists& candidates, const DeviceLists& selected,
                 float* scores, int64_t most_visible, float* block_scores);
+
+/// Whether SelectInParts takes these: published blocks that 8192 is a multiple of.
+bool SelectInPartsFits(const IndexArguments& arguments);
+int64_t SelectInPartsScratchBytes(int64_t rows, const IndexArguments& arguments, int64_t most_visible);
+/// SelectRows for all rows, with the same result: long rows by several blocks, scores on the tensor cores where
+/// IndexScores takes them. `scratch` is at a multiple of 4.
+void SelectInParts(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                   const DeviceIndexSequence* sequences, const int32_t* row_sequence, const IndexArguments& arguments,
+                   const DeviceLists& candidates, const DeviceLists& selected, int64_t most_visible, void* scratch);
+
+// index_scores.cu
+/// Whether IndexScores takes these: 16 or 32 heads of 128 channels.
+bool IndexScoresFit(const IndexArguments& arguments);
+/// The scores of SelectRows on the tensor cores, the same bits. Restricted: those of the candidates only; the others
+/// keep their value. Rows of q start at multiples of 16 bytes, pages of keys too.
+void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                 const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
+                 const IndexArguments& arguments, const DeviceLists& candidates, float* scores, int64_t most_visible);
 
 // route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,

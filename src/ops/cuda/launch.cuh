@@ -2,6 +2,8 @@
 #ifndef DEEPINFER_OPS_CUDA_LAUNCH_CUH_
 #define DEEPINFER_OPS_CUDA_LAUNCH_CUH_
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "base/tensor_view.h"
@@ -15,6 +17,16 @@ inline constexpr int kThreads = 256;
 
 inline unsigned Blocks(int64_t work, int64_t per_block) {
   return static_cast<unsigned>((work + per_block - 1) / per_block);
+}
+
+/// Whether this GPU has WGMMA.
+inline bool IsSm90() {
+  static const bool is = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+  }();
+  return is;
 }
 
 /// Row `t` of a view.

@@ -1,10 +1,14 @@
 // The router after its gate (spec c.9): one warp a row.
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
-#include "ops/cuda/route_score.cuh"
 
 namespace deepinfer::cuda {
 namespace {
+
+// sqrt(softplus(logit)) (spec c.9).
+__device__ __forceinline__ float RouteScore(float logit) {
+  return sqrtf(fmaxf(logit, 0.0f) + log1pf(expf(-fabsf(logit))));
+}
 
 // logits.row(t) becomes the scores; biased scores are in shared memory, -inf once picked.
 __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise, float scaling, int32_t* picks,

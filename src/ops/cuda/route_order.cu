@@ -1,13 +1,11 @@
 // Slots sorted by expert on the device (experts.h): one block, each warp a stretch of slots with counts of its own, so
-// that slots of an expert ascend without an order of atomics. For few rows the router's end (route.cu) is in the same
-// kernel.
+// that slots of an expert ascend without an order of atomics.
 #include <algorithm>
 
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/experts.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
-#include "ops/cuda/route_score.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -127,85 +125,6 @@ __global__ void __launch_bounds__(kMostThreads)
   SortSlots(picks, weights, out, warps, next);
 }
 
-// A row of the router by a warp: as RouteKernel (route.cu), to the bit, with the candidates in registers.
-// scores: [E] in shared memory.
-__device__ void RouteRow(const float* logits, const WeightVector& bias, bool normalise, float scaling, int experts,
-                         int per_token, float* scores, int32_t* picks, float* weights) {
-  constexpr int kNone = 0x7fffffff;
-  constexpr int kOwn = kMostExperts / 32;  // candidates of a lane
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float biased[kOwn];
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const int e = lane + 32 * i;
-    biased[i] = -INFINITY;
-    if (e < experts) {
-      const float score = RouteScore(logits[e]);
-      scores[e] = score;
-      const float value = score + LoadVector(bias, e);
-      if (!isnan(value)) biased[i] = value;
-    }
-  }
-  __syncwarp();
-  uint32_t picked = 0;  // candidates of this lane
-  int mine = kNone;     // lane k: pick k
-  for (int k = 0; k < per_token; ++k) {
-    float best = -INFINITY;
-    int id = kNone;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int e = lane + 32 * i;
-      if (e < experts && (picked >> i & 1) == 0 && (id == kNone || biased[i] > best)) {
-        best = biased[i];
-        id = e;
-      }
-    }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      const float other = __shfl_xor_sync(kAllLanes, best, step);
-      const int other_id = __shfl_xor_sync(kAllLanes, id, step);
-      if (id == kNone || (other_id != kNone && (other > best || (other == best && other_id < id)))) {
-        best = other;
-        id = other_id;
-      }
-    }
-    if (id % 32 == lane) picked |= 1u << (id / 32);
-    if (lane == k) mine = id;
-  }
-  int rank = 0;  // ascending ids
-  for (int k = 0; k < per_token; ++k) rank += __shfl_sync(kAllLanes, mine, k) < mine;
-  const float score = lane < per_token ? scores[mine] : 0.0f;
-  float sum = 0;
-  for (int place = 0; place < per_token; ++place) {
-    const unsigned from = __ballot_sync(kAllLanes, lane < per_token && rank == place);
-    sum += __shfl_sync(kAllLanes, score, __ffs(static_cast<int>(from)) - 1);
-  }
-  const float divisor = normalise ? sum + 1e-20f : 1.0f;
-  if (lane < per_token) {
-    picks[rank] = mine;
-    weights[rank] = score / divisor * scaling;
-  }
-  __syncwarp();  // scores are the next row's
-}
-
-__global__ void __launch_bounds__(kMostThreads)
-    RouteAndSortKernel(ConstFloatView logits, WeightVector bias, bool normalise, float scaling,
-                       TensorView<int32_t> picks, FloatView weights, TensorView<const int32_t> all_picks,
-                       ConstFloatView all_weights, DeviceRouting out, int sort_warps) {
-  extern __shared__ int32_t next[];
-  WaitForKernelAhead();
-  StartKernelBehind();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int experts = static_cast<int>(out.experts);
-  float* scores = reinterpret_cast<float*>(next) + warp * experts;
-  for (int64_t t = warp; t < out.rows; t += blockDim.x / 32) {
-    RouteRow(RowOf(logits, t), bias, normalise, scaling, experts, out.per_token, scores, RowOf(picks, t),
-             RowOf(weights, t));
-  }
-  __syncthreads();
-  SortSlots(all_picks, all_weights, out, sort_warps, next);
-}
-
 }  // namespace
 
 void SortByExpert(cudaStream_t stream, TensorView<const int32_t> picks, ConstFloatView weights,
@@ -214,16 +133,6 @@ void SortByExpert(cudaStream_t stream, TensorView<const int32_t> picks, ConstFlo
   const int warps = SortWarps(routing.slots());
   LaunchEarly(stream, dim3(1), SortThreads(routing.slots()), warps * static_cast<int>(routing.experts) * 4, SortKernel,
               picks, weights, routing, warps);
-}
-
-void RouteAndSort(cudaStream_t stream, ConstFloatView logits, const WeightVector& bias, bool normalise, float scaling,
-                  TensorView<int32_t> picks, FloatView weights, const DeviceRouting& routing) {
-  if (routing.slots() == 0) return;
-  const int threads = routing.rows <= kMostExperts / 32 ? kMostExperts : kMostThreads;
-  const int sort_warps = static_cast<int>(std::min<int64_t>(threads / 32, (routing.slots() + 31) / 32));
-  const int lists = std::max(sort_warps, static_cast<int>(std::min<int64_t>(threads / 32, routing.rows)));
-  LaunchEarly(stream, dim3(1), threads, lists * static_cast<int>(routing.experts) * 4, RouteAndSortKernel, logits, bias,
-              normalise, scaling, picks, weights, picks, weights, routing, sort_warps);
 }
 
 }  // namespace deepinfer::cuda

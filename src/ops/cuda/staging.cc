@@ -1,5 +1,7 @@
 #include "ops/cuda/staging.h"
 
+#include "ops/cuda/exact_linear.h"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -57,6 +59,7 @@ ConstFloatView Staging::In(ConstFloatView view) {
 }
 
 FloatView Staging::Out(FloatView view) {
+  prepared_.Forget(view);
   if (view.data == nullptr || OnDevice(view.data)) return view;
   const FloatView device = Temporary(view.rows, view.columns);
   outputs_.push_back({view, device});
@@ -64,10 +67,27 @@ FloatView Staging::Out(FloatView view) {
 }
 
 FloatView Staging::InOut(FloatView view) {
+  prepared_.Forget(view);
   if (view.data == nullptr || OnDevice(view.data)) return view;
   const FloatView device = Upload(view);
   outputs_.push_back({view, device});
   return device;
+}
+
+Bf16Rows Staging::Prepare(ConstFloatView x, Preparation preparation, ColumnOrder order) {
+  Bf16Rows rows;
+  // Temporaries of an op are at the same addresses in the next one.
+  if (OnDevice(x.data)) {
+    rows = prepared_.Find(x, preparation, order);
+    if (rows.values != nullptr) return rows;
+    rows = prepared_.Add(x, preparation, order);
+    if (rows.values == nullptr) commands_.Check(cudaErrorMemoryAllocation, "activations");
+  } else {
+    const int64_t terms = preparation == Preparation::kTerms ? kExactTerms : 1;
+    rows = {Room<uint16_t>(terms * x.rows * x.columns), x.columns};
+  }
+  Launch(preparation == Preparation::kTerms ? &SplitRows : &QuantiseRows, x, order, rows);
+  return rows;
 }
 
 WeightMatrix Staging::Weight(const WeightMatrix& host) {
@@ -95,6 +115,13 @@ WeightVector Staging::Vector(const WeightVector& host) {
   const WeightMatrix matrix{host.data, nullptr, host.is_bf16 ? WeightFormat::kBF16 : WeightFormat::kF32, 1, host.size};
   WeightVector device = host;
   device.data = Weight(matrix).data;
+  return device;
+}
+
+const uint8_t* Staging::Table(const void* weights, const void* table, int64_t bytes) {
+  if (store_ == nullptr) return Array(std::span(static_cast<const uint8_t*>(table), static_cast<size_t>(bytes)));
+  const uint8_t* device = store_->Table(weights, table, bytes, commands_);
+  if (device == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
   return device;
 }
 

@@ -20,6 +20,7 @@
 #include "deepinfer/status.h"
 #include "ops/cuda/command_list.h"
 #include "ops/cuda/device_arena.h"
+#include "ops/cuda/prepared_rows.h"
 #include "ops/cuda/weight_store.h"
 #include "ops/packed_rows.h"
 
@@ -38,8 +39,9 @@ class DeviceRanges {
 class Staging {
  public:
   /// `store` null: weights are copied for this op only.
-  Staging(CommandList& commands, DeviceArena& arena, WeightStore* store, const DeviceRanges& ranges)
-      : commands_(commands), arena_(arena), store_(store), ranges_(ranges) {}
+  Staging(CommandList& commands, DeviceArena& arena, WeightStore* store, PreparedRows& prepared,
+          const DeviceRanges& ranges)
+      : commands_(commands), arena_(arena), store_(store), prepared_(prepared), ranges_(ranges) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
@@ -55,6 +57,8 @@ class Staging {
   ConstFloatView In(ConstFloatView view);
   FloatView Out(FloatView view);
   FloatView InOut(FloatView view);
+  /// Rows of the device as the tensor core products read them.
+  Bf16Rows Prepare(ConstFloatView x, Preparation preparation, ColumnOrder order);
   /// Device memory only; rows start at 16 bytes.
   FloatView Temporary(int64_t rows, int64_t columns);
   template <typename T>
@@ -77,6 +81,11 @@ class Staging {
   }
   WeightMatrix Weight(const WeightMatrix& host);
   WeightVector Vector(const WeightVector& host);
+  /// WeightStore::Table and ::FindTable; without a store, a table of this op only.
+  const uint8_t* FindTable(const void* weights) const {
+    return store_ == nullptr ? nullptr : store_->FindTable(weights);
+  }
+  const uint8_t* Table(const void* weights, const void* table, int64_t bytes);
   /// Rows 0 .. count - 1 with the list of their pages on the device; pages of the host are copied.
   PackedRows Rows(const PackedRows& rows, int64_t count);
   /// Enqueued at once: for what is too large for Array().
@@ -104,6 +113,7 @@ class Staging {
   CommandList& commands_;
   DeviceArena& arena_;
   WeightStore* store_;
+  PreparedRows& prepared_;
   const DeviceRanges& ranges_;
   bool finished_ = false;
   bool waits_ = false;  // host memory is read by a copy under way

@@ -1,12 +1,11 @@
 // Wide products on SM90 (wide.h): a block makes 128 outputs of 64 * MT * 2 rows. One warp group decodes weights into
 // shared memory while TMA brings the activations; two others multiply. Four stages of 64 columns are on their way at a
 // time.
-#include <cudaTypedefs.h>
-
 #include "ops/cuda/decode_bf16.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny_rows.cuh"
+#include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/cuda/wide.h"
 
@@ -250,33 +249,8 @@ __global__ void SwiGluQuantiseKernel(ConstFloatView gates, ConstFloatView ups, c
 
 // x as a tensor map: boxes of 128 rows by 64 columns in the 128-byte swizzle. Rows behind the last read as 0.
 bool MakeMap(const Bf16Rows& x, int64_t rows, CUtensorMap* map) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-      function = nullptr;
-    }
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-  }();
-  if (encode == nullptr) return false;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(x.columns) * 2};
-  const cuuint32_t box[2] = {kColumns, 128};
-  const cuuint32_t steps[2] = {1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, x.values, sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-bool IsSm90() {
-  static const bool is = [] {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-  }();
-  return is;
+  return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, x.values, rows, x.columns, x.columns * 2, 128, kColumns,
+                       CU_TENSOR_MAP_SWIZZLE_128B, map);
 }
 
 }  // namespace
