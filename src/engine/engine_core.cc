@@ -26,8 +26,8 @@ constexpr int64_t kDeviceReserveBytes = int64_t{1} << 30;
 /// no room for the weights.
 Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
   if (ops.computes_on_host_memory()) return FindMemory().available;
-  int64_t weights = -SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
-  for (const SafetensorsFile& file : checkpoint.files()) weights += static_cast<int64_t>(file.file_bytes());
+  const int64_t weights =
+      checkpoint.bytes() - SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
   const int64_t free = ops.free_bytes() - kDeviceReserveBytes - weights;
   if (free > 0) return free;
   return Status::ResourceExhausted(fmt::format(

@@ -28,9 +28,13 @@ Status CheckDeviceName(const std::string& device) {
   return Status::InvalidArgument("device: expected cpu, auto, cuda or cuda:N, found '" + device + "'");
 }
 
+int GpuOfDevice(const std::string& device) {
+  return device == "auto" && CountCudaDevices() > 0 ? 0 : GpuNumber(device);
+}
+
 Result<std::unique_ptr<Ops>> MakeOps(const std::string& device, int threads) {
   DEEPINFER_RETURN_IF_ERROR(CheckDeviceName(device));
-  const int number = device == "auto" && CountCudaDevices() > 0 ? 0 : GpuNumber(device);
+  const int number = GpuOfDevice(device);
   if (number < 0) return MakeCpuOps(threads);
   CudaOptions options;
   options.device = number;

@@ -15,6 +15,9 @@ namespace deepinfer {
 /// kInvalidArgument naming `device`: it is none of "cpu", "auto", "cuda", "cuda:N".
 Status CheckDeviceName(const std::string& device);
 
+/// The number of the GPU that `device` names on this machine; -1: the CPU.
+int GpuOfDevice(const std::string& device);
+
 /// The Ops of a device: "cpu" on `threads` threads, "cuda:N" GPU number N, "cuda" the first one, "auto" that one where
 /// this build and this machine have one, else the CPU. Errors: as CheckDeviceName; kUnsupported: a build without CUDA;
 /// kNotFound: no such GPU.

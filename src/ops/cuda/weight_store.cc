@@ -8,6 +8,11 @@ const uint8_t* WeightStore::Copy(const void* host, int64_t bytes, CommandList& c
   void* device = slabs_.Take(static_cast<size_t>(bytes));
   if (device == nullptr) return nullptr;
   commands.Flush();
+  if (const auto generated = GeneratedWeights::Find(host)) {
+    auto* bytes_of_weight = static_cast<uint8_t*>(device);
+    const bool filled = FillWeights(commands.stream(), generated->recipe, generated->offset, bytes, bytes_of_weight);
+    return filled ? bytes_of_weight : nullptr;
+  }
   if (cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, commands.stream()) !=
       cudaSuccess) {
     return nullptr;

@@ -1,4 +1,5 @@
-// WeightStore: copies of weights that stay on the GPU, found by their host address.
+// WeightStore: copies of weights that stay on the GPU, found by their host address. Weights that have no bytes
+// (base/generated_weights.h) are made by a kernel instead.
 //
 // Thread-safety: one thread. Ownership: owns the copies, which lie in slabs; host bytes must not change or move.
 #ifndef DEEPINFER_OPS_CUDA_WEIGHT_STORE_H_
@@ -7,10 +8,15 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "base/generated_weights.h"
 #include "ops/cuda/command_list.h"
 #include "ops/cuda/device_arena.h"
 
 namespace deepinfer::cuda {
+
+/// Bytes `offset` .. `offset + bytes` - 1 of a generated weight, at `to`, which is a multiple of 8. False when the
+/// launch could not be made.
+bool FillWeights(cudaStream_t stream, const WeightRecipe& recipe, int64_t offset, int64_t bytes, uint8_t* to);
 
 class WeightStore {
  public:

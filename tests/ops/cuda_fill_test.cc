@@ -1,0 +1,56 @@
+// Weights that a kernel makes have the bytes that the host makes (base/generated_weights.h).
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "ops/cuda/device_limits.h"
+#include "ops/cuda/weight_store.h"
+
+namespace deepinfer::cuda {
+namespace {
+
+TEST(CudaSmallFill, KernelAndHostMakeTheSameBytes) {
+  WeightRecipe recipe;
+  recipe.seed = 77;
+  recipe.scale = 121;
+  recipe.mean = 0.3f;
+  recipe.deviation = 0.7f;
+  for (size_t i = 0; i < 256; ++i) recipe.table[i] = static_cast<uint8_t>(255 - i);
+  CommandList commands(nullptr);
+  ASSERT_TRUE(commands.Create().ok());
+  WeightStore store;
+  for (const auto kind :
+       {WeightRecipe::Kind::kTable, WeightRecipe::Kind::kScales, WeightRecipe::Kind::kBF16, WeightRecipe::Kind::kF32}) {
+    recipe.kind = kind;
+    for (const int32_t streams : {0, 4}) {
+      recipe.streams = streams;
+      recipe.read_offset = -1.25f;
+      for (const int64_t bytes : {int64_t{12}, int64_t{96}, int64_t{8191}, int64_t{9'000'003}}) {
+        const auto weights = GeneratedWeights::Reserve(bytes + 4096).value();
+        weights->Add(recipe, 5);
+        const uint8_t* address = weights->Add(recipe, bytes);
+        for (const int64_t offset : {0, 8, 11}) {
+          if (offset >= bytes) continue;
+          const uint8_t* device = store.Find(address + offset, bytes - offset, commands);
+          ASSERT_NE(device, nullptr);
+          std::vector<uint8_t> found(static_cast<size_t>(bytes - offset)), expected(found.size());
+          ASSERT_TRUE(commands.Wait().ok());
+          ASSERT_EQ(cudaMemcpy(found.data(), device, found.size(), cudaMemcpyDeviceToHost), cudaSuccess);
+          FillGenerated(recipe, offset, bytes - offset, expected.data());
+          EXPECT_TRUE(found == expected) << static_cast<int>(kind) << " " << bytes << " from " << offset;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaLimits, AreMeasured) {
+  const DeviceLimits limits = MeasureDeviceLimits(0, 0.02, int64_t{256} << 20);
+  EXPECT_GT(limits.read_bytes_per_second, 1e11);
+  EXPECT_GE(limits.tensor_flops_per_second, 0);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace deepinfer::cuda
