@@ -27,6 +27,7 @@ inline constexpr int kBulkStageBytes = kStageValues + kRowsBytes<NT>;
 /// What UseSkinnyFeed set, and how often it was followed.
 struct FeedChoice {
   SkinnyFeed feed = SkinnyFeed::kBulk;
+  SkinnyFeed experts = SkinnyFeed::kThreads;
   int stages = 0;
   int64_t bulk_launches = 0;
 };

@@ -200,7 +200,7 @@ void LaunchFed(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, 
 template <int NT>
 void Launch(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden, FloatView parts) {
   SpaceMap spaces[2] = {};
-  if (feed_choice.feed == SkinnyFeed::kBulk) {
+  if (feed_choice.experts == SkinnyFeed::kBulk) {
     const BulkSize sizes[2] = {
         SizeOfBulk<true, 2, NT>(plan.columns, ExpertBlocks(NT),
                                 static_cast<int>(Blocks(plan.columns, kSkinnyChunk * 2))),

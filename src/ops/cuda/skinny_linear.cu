@@ -202,7 +202,7 @@ void SkinnyLinears(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const S
 }
 
 void UseSkinnyFeed(SkinnyFeed feed, int stages) {
-  feed_choice.feed = feed;
+  feed_choice.feed = feed_choice.experts = feed;
   feed_choice.stages = stages;
 }
 
