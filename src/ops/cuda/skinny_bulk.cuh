@@ -26,7 +26,7 @@ inline constexpr int kBulkStageBytes = kStageValues + kRowsBytes<NT>;
 
 /// What UseSkinnyFeed set, and how often it was followed.
 struct FeedChoice {
-  SkinnyFeed feed = SkinnyFeed::kThreads;
+  SkinnyFeed feed = SkinnyFeed::kBulk;
   int stages = 0;
   int64_t bulk_launches = 0;
 };
