@@ -93,8 +93,10 @@ class BenchThroughputCommand : public Command {
     const int64_t count = num_prompts_ > 0 ? num_prompts_ : in_file > 0 ? in_file : kDefaultPrompts;
     DEEPINFER_ASSIGN_OR_RETURN(std::vector<GenerationRequest> requests,
                                load_.Make(engine, config.vocab_size, 0, count));
-    // Weights are paged in and buffers touched before the clock runs.
-    DEEPINFER_ASSIGN_OR_RETURN(std::vector<GenerationRequest> warm_up, load_.Make(engine, config.vocab_size, count, 2));
+    // Weights are paged in and buffers touched before the clock runs; of a generated model every expert is made.
+    const int64_t warm_ups = synthetic_.generated() ? 128 : 2;
+    DEEPINFER_ASSIGN_OR_RETURN(std::vector<GenerationRequest> warm_up,
+                               load_.Make(engine, config.vocab_size, count, warm_ups));
     for (GenerationRequest& request : warm_up) {
       request.sampling.max_tokens = std::min<int64_t>(request.sampling.max_tokens, 8);
     }

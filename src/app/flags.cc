@@ -45,6 +45,7 @@ int64_t ParseInteger(const std::string& name, const std::string& text, int64_t l
 
 /// Fields whose flag is not their name with hyphens, and single words, which count as fields at the beginning only.
 constexpr std::pair<std::string_view, std::string_view> kFlagOfField[] = {
+    {"device", ""},
     {"max_model_len", "--ctx"},
     {"kv_memory_bytes", "--kv-memory"},
     {"kv_memory", "--kv-memory"},

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#include "base/dtype.h"
 
 namespace deepinfer {
 namespace {
@@ -61,18 +64,18 @@ TEST(GeneratedWeights, ValuesHaveTheAskedMeanAndDeviation) {
   FillGenerated(Floats(WeightRecipe::Kind::kF32, 1, 0.25f), 0, kCount * 4, reinterpret_cast<uint8_t*>(f32.data()));
   std::vector<uint16_t> bf16(kCount);
   FillGenerated(Floats(WeightRecipe::Kind::kBF16, 1, 0.25f), 0, kCount * 2, reinterpret_cast<uint8_t*>(bf16.data()));
-  const auto check = [&](auto value) {
+  std::vector<float> widened;
+  for (const uint16_t bits : bf16) widened.push_back(Bf16ToFloat(bits));
+  for (const std::vector<float>& values : {f32, widened}) {
     double sum = 0, squares = 0;
-    for (int i = 0; i < kCount; ++i) {
-      sum += value(i);
-      squares += (value(i) - 1) * (value(i) - 1);
-      EXPECT_LT(std::abs(value(i) - 1), 0.25 * 3.3);
+    for (const float value : values) {
+      sum += value;
+      squares += (value - 1.0) * (value - 1.0);
+      EXPECT_LT(std::abs(value - 1), 0.25 * 3.3);
     }
     EXPECT_NEAR(sum / kCount, 1, 0.005);
     EXPECT_NEAR(std::sqrt(squares / kCount), 0.25, 0.005);
-  };
-  check([&](int i) { return double{f32[static_cast<size_t>(i)]}; });
-  check([&](int i) { return double{std::bit_cast<float>(uint32_t{bf16[static_cast<size_t>(i)]} << 16)}; });
+  }
 
   WeightRecipe scales = Floats(WeightRecipe::Kind::kScales, 0, 0);
   scales.scale = 120;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/cuda/device_limits.h"
+#include "ops/cuda/staging.h"
 #include "ops/cuda/weight_store.h"
 
 namespace deepinfer::cuda {
@@ -43,6 +44,32 @@ TEST(CudaSmallFill, KernelAndHostMakeTheSameBytes) {
       }
     }
   }
+}
+
+TEST(CudaSmallRanges, MemoryThatComesAgainIsOneRange) {
+  DeviceRanges ranges;
+  const auto at = [](uintptr_t address) { return reinterpret_cast<const void*>(address); };
+  const auto expect = [&](uintptr_t begin, uintptr_t end) {
+    EXPECT_FALSE(ranges.Contains(at(begin - 1)));
+    EXPECT_TRUE(ranges.Contains(at(begin)));
+    EXPECT_TRUE(ranges.Contains(at((begin + end) / 2)));
+    EXPECT_TRUE(ranges.Contains(at(end - 1)));
+    EXPECT_FALSE(ranges.Contains(at(end)));
+  };
+  EXPECT_FALSE(ranges.Contains(at(1000)));
+  ranges.Add(at(1000), 100);
+  ranges.Add(at(3000), 100);
+  expect(1000, 1100);
+  expect(3000, 3100);
+  ranges.Add(at(1000), 50);  // inside
+  expect(1000, 1100);
+  ranges.Add(at(900), 100);  // touches
+  expect(900, 1100);
+  ranges.Add(at(1050), 1000);
+  expect(900, 2050);
+  expect(3000, 3100);
+  ranges.Add(at(800), 2300);  // over all
+  expect(800, 3100);
 }
 
 TEST(CudaLimits, AreMeasured) {

@@ -55,7 +55,8 @@ class CudaOps final : public Ops {
       cudaGetLastError();  // the next launch is not to blame
       return Status::ResourceExhausted("the GPU has no " + std::to_string(bytes) + " bytes left");
     }
-    if (cudaMemset(data, 0, static_cast<size_t>(bytes)) != cudaSuccess) {
+    // In the stream of the ops: the default stream would not be waited for by those that write here next.
+    if (cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream_) != cudaSuccess) {
       cudaFree(data);
       return Status::Internal("CUDA: memory cannot be cleared");
     }

@@ -4,19 +4,31 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace deepinfer::cuda {
 
 void DeviceRanges::Add(const void* data, int64_t bytes) {
   const auto* begin = static_cast<const uint8_t*>(data);
-  ranges_.push_back({begin, begin + bytes});
+  const uint8_t* end = begin + bytes;
+  // Memory that was given back comes again: what touches becomes one range.
+  auto at = ranges_.upper_bound(begin);
+  if (at != ranges_.begin() && std::prev(at)->second >= begin) {
+    --at;
+    begin = at->first;
+  }
+  while (at != ranges_.end() && at->first <= end) {
+    end = std::max(end, at->second);
+    at = ranges_.erase(at);
+  }
+  ranges_.emplace(begin, end);
 }
 
 bool DeviceRanges::Contains(const void* address) const {
   const auto* byte = static_cast<const uint8_t*>(address);
-  return std::any_of(ranges_.begin(), ranges_.end(),
-                     [byte](const auto& range) { return byte >= range.first && byte < range.second; });
+  const auto above = ranges_.upper_bound(byte);
+  return above != ranges_.begin() && byte < std::prev(above)->second;
 }
 
 void* Staging::Take(int64_t bytes) {

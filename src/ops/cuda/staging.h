@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,14 +27,14 @@
 
 namespace deepinfer::cuda {
 
-/// Address ranges that Ops::Allocate has given.
+/// Address ranges that Ops::Allocate has given, also those that were given back.
 class DeviceRanges {
  public:
   void Add(const void* data, int64_t bytes);
   bool Contains(const void* address) const;
 
  private:
-  std::vector<std::pair<const uint8_t*, const uint8_t*>> ranges_;  // [begin, end)
+  std::map<const uint8_t*, const uint8_t*> ranges_;  // begin -> end, apart from one another
 };
 
 class Staging {
