@@ -61,7 +61,10 @@ Result<StepProfile> MeasureProfile(Model& model, Ops& ops, const EnginePlan& pla
     const std::vector<DraftItem> items(static_cast<size_t>(sequences), item);
     return model.DraftBlocks(items, plan.options.draft_length).status();
   };
-  return MeasureStepProfile(run_step, run_draft, NowSeconds, options);
+  Result<StepProfile> profile = MeasureStepProfile(run_step, run_draft, NowSeconds, options);
+  // The memory goes, so nothing may be under way in it.
+  DEEPINFER_RETURN_IF_ERROR(ops.Finish());
+  return profile;
 }
 
 }  // namespace deepinfer

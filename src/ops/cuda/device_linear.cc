@@ -13,15 +13,15 @@ void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const Wei
   if (!s.ok()) return;
   const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
   const bool tensor_cores = products == CudaProducts::kTensorCores;
-  if (tensor_cores && SkinnyFits(weight, groups)) {
+  if (tensor_cores && DirectLinearFits(weight, groups)) {
     if (quantised) {
       const Bf16Rows rows = s.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp8);
-      s.Launch(&SkinnyLinear, rows, x.rows, weight, groups, out);
+      s.Launch(&DirectLinear, rows, x.rows, weight, groups, out);
       return;
     }
     const Bf16Rows terms = s.Prepare(x, Preparation::kTerms, ColumnOrder::kFp8);
     const FloatView results = s.Temporary(kExactTerms * x.rows, out.columns);
-    s.Launch(&SkinnyLinear, terms, results.rows, weight, groups, results);
+    s.Launch(&DirectLinear, terms, results.rows, weight, groups, results);
     s.Launch(&JoinTerms, results, out);
     return;
   }

@@ -21,7 +21,7 @@ Bf16Rows PreparedRows::Find(ConstFloatView x, Preparation preparation, ColumnOrd
   return {};
 }
 
-Bf16Rows PreparedRows::Add(ConstFloatView x, Preparation preparation, ColumnOrder order) {
+Bf16Rows PreparedRows::Add(ConstFloatView x, Preparation preparation, ColumnOrder order, CommandList& commands) {
   Slot& slot = slots_[next_];
   next_ = (next_ + 1) % kSlots;
   slot.x = {};
@@ -29,7 +29,7 @@ Bf16Rows PreparedRows::Add(ConstFloatView x, Preparation preparation, ColumnOrde
   const int64_t bytes = terms * x.rows * x.columns * static_cast<int64_t>(sizeof(uint16_t));
   if (slot.memory.bytes() < bytes) {
     void* data = nullptr;
-    // cudaFree waits for kernels that still read the smaller buffer.
+    commands.Flush();  // cudaFree waits for what runs
     slot.memory = DeviceMemory();
     if (cudaMalloc(&data, static_cast<size_t>(bytes)) != cudaSuccess) return {};
     slot.memory = DeviceMemory(static_cast<uint8_t*>(data), bytes, [](uint8_t* memory) { (void)cudaFree(memory); });

@@ -12,6 +12,7 @@
 
 #include "base/device_memory.h"
 #include "base/tensor_view.h"
+#include "ops/cuda/command_list.h"
 #include "ops/cuda/skinny.h"
 
 namespace deepinfer::cuda {
@@ -26,8 +27,9 @@ class PreparedRows {
   /// The rows prepared so, if they were and have not been written since; null values: they are not there.
   Bf16Rows Find(ConstFloatView x, Preparation preparation, ColumnOrder order) const;
 
-  /// Room for them, which Find() gives from now on. Null values: the GPU has no memory left.
-  Bf16Rows Add(ConstFloatView x, Preparation preparation, ColumnOrder order);
+  /// Room for them, which Find() gives from now on. Null values: the GPU has no memory left. A buffer that has to grow
+  /// is freed: `commands` that may read it are launched first.
+  Bf16Rows Add(ConstFloatView x, Preparation preparation, ColumnOrder order, CommandList& commands);
 
   /// An op writes these rows.
   void Forget(ConstFloatView rows);

@@ -94,6 +94,13 @@ using SkinnyProducts = std::array<SkinnyProduct, kMostSkinnyProducts>;
 /// columns are cut into equally many parts (skinny_plan.h), which small weights' are.
 void SkinnyLinears(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const SkinnyProducts& products, int count);
 
+/// The same products without shared memory (direct_linear.cu), in an order of their own. Whether DirectLinear takes this
+/// weight.
+bool DirectLinearFits(const WeightMatrix& weight, int groups);
+/// x in ColumnOrder::kFp8.
+void DirectLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
+                  FloatView out);
+
 /// Whether SkinnyExperts takes experts like these.
 bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2);
 /// x in ColumnOrder::kFp4; hidden [slots, I] is scratch; parts.row(slot) = w2(quantised(silu(w1 x) * (w3 x) * weight)),

@@ -92,7 +92,7 @@ Bf16Rows Staging::Prepare(ConstFloatView x, Preparation preparation, ColumnOrder
   if (OnDevice(x.data)) {
     rows = prepared_.Find(x, preparation, order);
     if (rows.values != nullptr) return rows;
-    rows = prepared_.Add(x, preparation, order);
+    rows = prepared_.Add(x, preparation, order, commands_);
     if (rows.values == nullptr) commands_.Check(cudaErrorMemoryAllocation, "activations");
   } else {
     const int64_t terms = preparation == Preparation::kTerms ? kExactTerms : 1;

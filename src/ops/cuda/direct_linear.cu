@@ -1,0 +1,153 @@
+// FP8 linear straight from memory (skinny.h, DirectLinear): a block has 16 outputs, its eight warps a stretch of the
+// columns each; a lane reads 16 consecutive codes of two weight rows at a time, decodes them in registers and
+// multiplies. No shared memory and no barrier until the warps' sums are added, so a small weight takes little more than
+// one trip to memory, and a large one has every load it needs under way.
+#include "ops/cuda/decode_bf16.cuh"
+#include "ops/cuda/early_launch.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/skinny.h"
+#include "ops/cuda/skinny_block.cuh"
+
+namespace deepinfer::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kTileRows = 16;
+constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
+constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
+
+// MT tiles of 16 outputs, NT tiles of eight activation rows; weights of kLoadSteps steps are loaded together. Neither
+// shows in a result: sums are per output and row, over steps.
+template <int MT, int NT, int kLoadSteps>
+__global__ void __launch_bounds__(kWarps * 32)
+    DirectLinearKernel(Bf16Rows x, int rows, WeightMatrix weight, int outputs_per_group, FloatView out) {
+  __shared__ float sums[kWarps][kTileRows][8 * NT + 1];
+  StartKernelBehind();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const int first_token = static_cast<int>(blockIdx.x) * 8 * NT;
+  const int first_output = static_cast<int>(blockIdx.y) * kTileRows * MT;
+  const int columns = static_cast<int>(weight.columns);
+  const int steps = columns / kStepColumns;
+  const int begin = steps * warp / kWarps;
+  const int end = steps * (warp + 1) / kWarps;
+  const uint8_t* const values = weight.data + int64_t{first_output + g} * columns + t * 16;
+  const uint8_t* scales[MT];
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+    scales[m] = weight.scale + int64_t{(first_output + m * kTileRows) / 32} * (columns / 32) + t / 2;
+  }
+  const uint16_t* inputs[NT];
+#pragma unroll
+  for (int n = 0; n < NT; ++n) {
+    // Rows behind the last repeat it; their results are not stored.
+    const int token = min(first_token + n * 8 + g, rows - 1);
+    inputs[n] = x.values + int64_t{token} * x.columns + first_output / outputs_per_group * columns + t * 16;
+  }
+  float totals[MT][NT][4] = {};
+  for (int load = begin; load < end; load += kLoadSteps) {
+    uint4 words[kLoadSteps][MT][2];
+    uint32_t scale[kLoadSteps][MT];
+#pragma unroll
+    for (int s = 0; s < kLoadSteps; ++s) {
+      const int step = min(load + s, end - 1);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        const uint8_t* const at = values + int64_t{m * kTileRows} * columns + step * kStepColumns;
+        words[s][m][0] = __ldg(reinterpret_cast<const uint4*>(at));
+        words[s][m][1] = __ldg(reinterpret_cast<const uint4*>(at + int64_t{8} * columns));
+        scale[s][m] = __ldg(scales[m] + step * (kStepColumns / 32));
+      }
+    }
+    if (load == begin) WaitForKernelAhead();  // weights do not depend on it
+#pragma unroll
+    for (int chunk = 0; chunk < kLoadSteps; chunk += kChunkSteps) {
+      float accumulators[MT][NT][4] = {};
+#pragma unroll
+      for (int s = chunk; s < chunk + kChunkSteps; ++s) {
+        if (load + s >= end) break;
+        const int64_t column = int64_t{load + s} * kStepColumns;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint4 b[NT];
+#pragma unroll
+          for (int n = 0; n < NT; ++n) b[n] = *reinterpret_cast<const uint4*>(inputs[n] + column + half * 8);
+#pragma unroll
+          for (int m = 0; m < MT; ++m) {
+            const uint32_t factor = DecodeFactor<false>(scale[s][m]);
+            uint32_t a[2][2][2];  // word of the half, upper row, pair
+#pragma unroll
+            for (int upper = 0; upper < 2; ++upper) {
+              DecodeFp8(Word(words[s][m][upper], 2 * half), factor, a[0][upper]);
+              DecodeFp8(Word(words[s][m][upper], 2 * half + 1), factor, a[1][upper]);
+            }
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+              MmaBf16(accumulators[m][n], a[0][0][0], a[0][1][0], a[0][0][1], a[0][1][1], b[n].x, b[n].y);
+              MmaBf16(accumulators[m][n], a[1][0][0], a[1][1][0], a[1][0][1], a[1][1][1], b[n].z, b[n].w);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) totals[m][n][i] += accumulators[m][n][i];
+        }
+      }
+    }
+  }
+  if (begin >= end) WaitForKernelAhead();  // a warp without columns
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+    if (m > 0) __syncthreads();  // the sums of the tile before are read
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][n * 8 + t * 2 + i % 2] = totals[m][n][i];
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * 8 * NT; i += kWarps * 32) {
+      const int r = i % kTileRows;
+      const int token = i / kTileRows;
+      if (first_token + token >= rows) break;
+      float sum = 0;
+      for (int w = 0; w < kWarps; ++w) sum += sums[w][r][token];
+      RowOf(out, first_token + token)[first_output + m * kTileRows + r] = sum * kSkinnyFactor;
+    }
+  }
+}
+
+template <int MT, int NT, int kLoadSteps>
+void Launch(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
+            FloatView out) {
+  const dim3 grid(Blocks(rows, 8 * NT), static_cast<unsigned>(weight.rows / (kTileRows * MT)));
+  LaunchEarly(stream, grid, kWarps * 32, 0, DirectLinearKernel<MT, NT, kLoadSteps>, x, static_cast<int>(rows), weight,
+              static_cast<int>(weight.rows / groups), out);
+}
+
+}  // namespace
+
+bool DirectLinearFits(const WeightMatrix& weight, int groups) {
+  return weight.format == WeightFormat::kF8Block32 && weight.columns % kStepColumns == 0 &&
+         weight.rows / groups % kTileRows == 0 && weight.rows / kTileRows < 65536 &&
+         reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
+}
+
+void DirectLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
+                  FloatView out) {
+  if (rows == 0) return;
+  if (rows <= 8) return Launch<1, 1, 4>(stream, x, rows, weight, groups, out);
+  if (rows <= 16) return Launch<1, 2, 4>(stream, x, rows, weight, groups, out);
+  // More outputs a block for more rows: each block reads all of its rows.
+  if (weight.rows / groups % (4 * kTileRows) != 0) return Launch<1, 4, 4>(stream, x, rows, weight, groups, out);
+  if (rows <= 32) return Launch<2, 4, 2>(stream, x, rows, weight, groups, out);
+  Launch<4, 4, 2>(stream, x, rows, weight, groups, out);
+}
+
+}  // namespace deepinfer::cuda
