@@ -45,7 +45,7 @@ void BenchSmallOps(const Bench& bench) {
          [&] { cuda::RmsNormQuantise(bench.stream, in, norm, 1e-20f, cuda::ColumnOrder::kFp8, x.quantised, {}); });
     time("mix streams (projection, Sinkhorn)", 4 * row_bytes + 24 * kWidth * kStreams * 4.0, [&] {
       cuda::CanonicalLinear(bench.stream, many, fn, 1, mix);
-      cuda::FinishMix(bench.stream, many, kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
+      cuda::FinishMix(bench.stream, many, nullptr, kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
     });
     time("collapse + norm", 5 * row_bytes,
          [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}); });

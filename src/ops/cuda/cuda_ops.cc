@@ -10,10 +10,9 @@
 
 #include "ops/cuda/choose_tokens.h"
 #include "ops/cuda/command_list.h"
-#include "ops/cuda/exact_linear.h"
+#include "ops/cuda/device_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/routing.h"
-#include "ops/cuda/skinny.h"
 #include "ops/cuda/staging.h"
 #include "ops/cuda/tensor_experts.h"
 
@@ -21,6 +20,9 @@ namespace deepinfer {
 namespace {
 
 using cuda::Staging;
+
+/// Up to here a row has more than one block.
+constexpr int64_t kFewRows = 64;
 
 // The sequence of every row.
 template <typename Sequence>
@@ -125,7 +127,7 @@ class CudaOps final : public Ops {
   void Linear(ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
               FloatView out) override {
     Staging s = Begin();
-    DeviceLinear(s, s.In(x), s.Weight(weight), activation, groups, s.Out(out));
+    cuda::DeviceLinear(s, options_.products, s.In(x), s.Weight(weight), activation, groups, s.Out(out));
     s.End();
   }
 
@@ -153,15 +155,32 @@ class CudaOps final : public Ops {
     Staging s = Begin();
     const ConstFloatView x = s.In(streams);
     const FloatView mix = s.Out(out);
-    s.Launch(&cuda::CanonicalLinear, x, s.Weight(fn), 1, mix);
-    s.Launch(&cuda::FinishMix, x, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations, hc_eps, rms_eps, mix);
+    float* squares = nullptr;
+    if (x.rows <= kFewRows) {
+      squares = s.Room<float>(x.rows);
+      s.Launch(&cuda::LinearAndSquares, x, s.Weight(fn), mix, squares);
+    } else {
+      s.Launch(&cuda::CanonicalLinear, x, s.Weight(fn), 1, mix);
+    }
+    s.Launch(&cuda::FinishMix, x, squares, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations, hc_eps, rms_eps,
+             mix);
     s.End();
   }
 
   void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                     FloatView normed, FloatView collapsed) override {
     Staging s = Begin();
-    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, s.Out(normed), s.Out(collapsed));
+    const ConstFloatView x = s.In(streams);
+    const FloatView out = s.Out(normed);
+    FloatView sum = s.Out(collapsed);
+    if (x.rows <= kFewRows) {
+      // A block a row would leave most of the GPU idle.
+      if (sum.data == nullptr) sum = s.Temporary(out.rows, out.columns);
+      s.Launch(&cuda::Collapse, x, n, s.In(pre), sum);
+      s.Launch(&cuda::RmsNorm, sum, s.Vector(weight), eps, out);
+    } else {
+      s.Launch(&cuda::CollapseNorm, x, n, s.In(pre), s.Vector(weight), eps, out, sum);
+    }
     s.End();
   }
 
@@ -356,7 +375,7 @@ class CudaOps final : public Ops {
     if (x.rows == 0) return;
     Staging s = Begin();
     const FloatView logits = s.Temporary(x.rows, gate.rows);
-    DeviceLinear(s, s.In(x), s.Weight(gate), ActivationFormat::kExact, 1, logits);
+    cuda::DeviceLinear(s, options_.products, s.In(x), s.Weight(gate), ActivationFormat::kExact, 1, logits);
     s.Launch(&cuda::FinishRoute, logits, s.Vector(bias), normalise, scaling, s.InOutArray(picks.data, ListSpan(picks)),
              picks.stride, static_cast<int>(picks.columns), s.Out(weights));
     s.End();
@@ -381,7 +400,7 @@ class CudaOps final : public Ops {
     }
     Staging s = Begin();
     const cuda::Routing routing = cuda::SortByExpert(picks, weights, static_cast<int64_t>(experts.size()));
-    RunCanonicalExperts(s, s.In(x), routing, experts, limit, activation, s.Out(out));
+    cuda::RunExperts(s, options_.products, s.In(x), routing, experts, limit, activation, s.Out(out));
     s.End();
   }
 
@@ -487,70 +506,6 @@ class CudaOps final : public Ops {
     CopyOut(view.data, host_rows_.data(), std::ssize(host_rows_) * static_cast<int64_t>(sizeof(float)));
     view.data = host_rows_.data();
     return view;
-  }
-
-  void DeviceLinear(Staging& s, ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
-                    FloatView out) {
-    if (!s.ok()) return;
-    const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
-    const bool tensor_cores = options_.products == CudaProducts::kTensorCores;
-    if (tensor_cores && cuda::SkinnyFits(weight, groups)) {
-      if (quantised) {
-        const cuda::Bf16Rows rows = s.Prepare(x, cuda::Preparation::kQuantised, cuda::ColumnOrder::kFp8);
-        s.Launch(&cuda::SkinnyLinear, rows, x.rows, weight, groups, out);
-        return;
-      }
-      const cuda::Bf16Rows terms = s.Prepare(x, cuda::Preparation::kTerms, cuda::ColumnOrder::kFp8);
-      const FloatView results = s.Temporary(cuda::kExactTerms * x.rows, out.columns);
-      s.Launch(&cuda::SkinnyLinear, terms, results.rows, weight, groups, results);
-      s.Launch(&cuda::JoinTerms, results, out);
-      return;
-    }
-    if (tensor_cores && cuda::Bf16LinearFits(weight, groups)) {
-      const cuda::Bf16Rows terms = s.Prepare(x, cuda::Preparation::kTerms, cuda::ColumnOrder::kPlain);
-      s.Launch(&cuda::Bf16Linear, terms, x.rows, weight, out);
-      return;
-    }
-    if (quantised) {
-      const FloatView rounded = s.Temporary(x.rows, x.columns);
-      s.Launch(&cuda::QuantiseActivations, x, rounded);
-      x = rounded;
-    }
-    s.Launch(&cuda::CanonicalLinear, x, weight, groups, out);
-  }
-
-  // One expert after the other on gathered rows.
-  void RunCanonicalExperts(Staging& s, ConstFloatView x, const cuda::Routing& routing,
-                           std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
-                           FloatView out) {
-    const int64_t slots = static_cast<int64_t>(routing.order.size());
-    std::vector<int32_t> tokens, places(static_cast<size_t>(slots));
-    std::vector<float> weights;
-    for (int64_t i = 0; i < slots; ++i) {
-      const int32_t slot = routing.order[static_cast<size_t>(i)];
-      tokens.push_back(slot / routing.per_token);
-      weights.push_back(routing.weights[static_cast<size_t>(slot)]);
-      places[static_cast<size_t>(slot)] = static_cast<int32_t>(i);
-    }
-    const int32_t* device_tokens = s.Array(std::span<const int32_t>(tokens));
-    const int32_t* device_places = s.Array(std::span<const int32_t>(places));
-    const float* device_weights = s.Array(std::span<const float>(weights));
-    const FloatView parts = s.Temporary(slots, out.columns);
-    for (const int32_t e : routing.active) {
-      const ExpertWeights& expert = experts[static_cast<size_t>(e)];
-      const int64_t first = routing.offsets[static_cast<size_t>(e)];
-      const int64_t rows = routing.offsets[static_cast<size_t>(e) + 1] - first;
-      const FloatView input = s.Temporary(rows, x.columns);
-      const FloatView gate = s.Temporary(rows, expert.w1.rows);
-      const FloatView up = s.Temporary(rows, expert.w1.rows);
-      if (!s.ok()) return;
-      s.Launch(&cuda::GatherFloatRows, x, device_tokens + first, input);
-      DeviceLinear(s, input, s.Weight(expert.w1), activation, 1, gate);
-      DeviceLinear(s, input, s.Weight(expert.w3), activation, 1, up);
-      s.Launch(&cuda::WeightedSwiGlu, gate, up, device_weights + first, limit, gate);
-      DeviceLinear(s, gate, s.Weight(expert.w2), activation, 1, parts.RowRange(first, first + rows));
-    }
-    s.Launch(&cuda::SumParts, parts, device_places, routing.per_token, out);
   }
 
   CudaOptions options_;

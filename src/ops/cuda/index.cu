@@ -8,7 +8,6 @@
 
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/index_rows.cuh"
-#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"

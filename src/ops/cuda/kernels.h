@@ -66,10 +66,13 @@ void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows,
 void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out);
 
 // streams.cu; the projection of MixStreams is a CanonicalLinear into `out` before
-void FinishMix(cudaStream_t stream, ConstFloatView streams, int n, const WeightVector& base, const WeightVector& scale,
-               int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
+/// squares: [T] what LinearAndSquares gave, or null.
+void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
+               const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed);
+/// The first half of CollapseNorm: RmsNorm of this is the other, with the same bits.
+void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed);
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out);
 void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,
@@ -78,6 +81,8 @@ void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_
 // canonical_linear.cu
 /// x through E4M3 in groups of 32, back to F32 (spec c.1).
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out);
+/// CanonicalLinear of plain weights with few outputs, and squares[t] = x.row(t) times itself.
+void LinearAndSquares(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out, float* squares);
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out);
 
 // cache_rows.cu

@@ -29,6 +29,13 @@ inline bool IsSm90() {
   return is;
 }
 
+/// A grid of kThreads-wide blocks over rows and columns, and the columns of a thread in it.
+inline dim3 ColumnGrid(int64_t rows, int64_t columns) {
+  return dim3(static_cast<unsigned>(rows), Blocks(columns, kThreads));
+}
+__device__ __forceinline__ int64_t OwnColumn() { return int64_t{blockIdx.y} * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ int64_t ColumnStep() { return int64_t{gridDim.y} * blockDim.x; }
+
 /// Row `t` of a view.
 template <typename T>
 __device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {

@@ -11,7 +11,7 @@ namespace {
 
 __global__ void QuantiseRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows out) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int64_t group = threadIdx.x / 32; group < x.columns / 32; group += blockDim.x / 32) {
+  for (int64_t group = OwnColumn() / 32; group < x.columns / 32; group += ColumnStep() / 32) {
     const float value = RowOf(x, blockIdx.x)[group * 32 + lane];
     StoreGroup(value, order, out.values + blockIdx.x * out.columns + group * 32, lane);
   }
@@ -171,7 +171,7 @@ int PartsOf(const WeightMatrix& weight) { return SkinnyParts(weight.rows / kSkin
 }  // namespace
 
 void QuantiseRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out) {
-  if (x.rows > 0) QuantiseRowsKernel<<<static_cast<unsigned>(x.rows), kThreads, 0, stream>>>(x, order, out);
+  if (x.rows > 0) QuantiseRowsKernel<<<ColumnGrid(x.rows, x.columns), kThreads, 0, stream>>>(x, order, out);
 }
 
 void RmsNormQuantise(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, ColumnOrder order,
