@@ -48,11 +48,17 @@ struct SpaceMap {
   const uint8_t* base;
 };
 
+/// 2^30 rows before `near`, or the first address where there are none.
+constexpr uintptr_t SpaceBase(uintptr_t near, int64_t pitch) {
+  const uintptr_t back = static_cast<uintptr_t>(pitch) << 30;
+  return (near > back + 256 ? near - back : 256) & ~uintptr_t{255};
+}
+static_assert(SpaceBase(0x7f5e4a000000, 256) == 0x7f1e4a000000, "all bits of an address");
+static_assert(SpaceBase(0xa02000000, 2560) == 256);
+
 /// `near`: an address within 2^30 rows of all matrices. pitch: a multiple of 16.
 inline bool MakeSpaceMap(const void* near, int64_t pitch, SpaceMap* space) {
-  const uintptr_t back = static_cast<uintptr_t>(pitch) << 30;
-  const uintptr_t address = reinterpret_cast<uintptr_t>(near);
-  space->base = reinterpret_cast<const uint8_t*>(std::max<uintptr_t>(address > back ? address - back : 0, 256) & ~255u);
+  space->base = reinterpret_cast<const uint8_t*>(SpaceBase(reinterpret_cast<uintptr_t>(near), pitch));
   // Columns of two rows: a matrix that begins inside a row goes on in the next.
   return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_UINT8, space->base, (int64_t{1} << 31) - 1, 2 * pitch, pitch, kBoxRows,
                        BoxLayout<true>::kRowBytes, BoxLayout<true>::kSwizzle, &space->map);
@@ -71,8 +77,9 @@ __device__ __forceinline__ BoxSource BoxIn(const SpaceMap& space, const uint8_t*
                                            const uint8_t* scales) {
   const uint64_t offset = static_cast<uint64_t>(values - space.base);
   const uint64_t first = offset / pitch;
-  return {&space.map, static_cast<int>(offset - first * pitch), static_cast<int>(first + static_cast<uint64_t>(row)),
-          scales};
+  const uint64_t box = first + static_cast<uint64_t>(row);
+  if (box >> 31 != 0) __trap();  // outside the map: TMA would bring zeros, or what lies elsewhere
+  return {&space.map, static_cast<int>(offset - first * pitch), static_cast<int>(box), scales};
 }
 
 /// What a lane of the bringing warp copies of the activation rows: piece lane % 16 of every second row.
