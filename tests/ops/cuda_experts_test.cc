@@ -145,7 +145,7 @@ TEST(CudaRouting, SortedAsTheHostSorts) {
   }
 }
 
-enum class Layer { kSkinny, kBulk, kWide };  // kBulk: kSkinny with the bulk feed
+enum class Layer { kSkinny, kBulk, kWide };  // kSkinny: by threads; kBulk: the same with the bulk feed
 
 // Experts of small release-like shapes: D 512, I 768.
 class CudaExpertsLayer : public testing::Test {
@@ -215,6 +215,7 @@ class CudaExpertsLayer : public testing::Test {
     if (layer != Layer::kWide) {
       cuda::UseSkinnyFeed(layer == Layer::kBulk ? cuda::SkinnyFeed::kBulk : cuda::SkinnyFeed::kThreads);
       cuda::SkinnyExpertsLayer(Stream(), x, plan, scratch.layer_bytes.as<void>(), step.out.view());
+      cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
     } else {
       EXPECT_TRUE(cuda::WideExpertsLayer(Stream(), x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));
     }

@@ -1,4 +1,5 @@
-// What the CUDA kernels decide on the host, checked without a GPU: how rows are sorted by expert, how columns are cut.
+// What the CUDA kernels decide on the host, checked without a GPU: how rows are sorted by expert, how many one is
+// likely to have.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -19,21 +20,6 @@ TEST(CudaPlan, SlotsAreSortedByExpertAndThenByToken) {
   EXPECT_EQ(routing.order, (std::vector<int32_t>{2, 0, 4, 5, 1, 3}));
   EXPECT_EQ(routing.active, (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(routing.weights, weights);
-}
-
-TEST(CudaPlan, PartsCoverTheColumnsOnce) {
-  for (const int64_t columns : {128, 256, 1280, 2304, 4096, 5120, 8192, 15360}) {
-    for (const int64_t row_blocks : {1, 4, 40, 200, 256}) {
-      const int parts = cuda::SkinnyParts(row_blocks, columns);
-      const int chunks = static_cast<int>(columns / cuda::kSkinnyChunk);
-      ASSERT_TRUE(parts == 1 || parts == 2 || parts == 4 || parts == 8);
-      EXPECT_EQ(cuda::SkinnyFirstChunk(chunks, parts, 0), 0);
-      EXPECT_EQ(cuda::SkinnyFirstChunk(chunks, parts, parts), chunks);
-      for (int part = 0; part < parts && parts > 1; ++part) {
-        EXPECT_GE(cuda::SkinnyFirstChunk(chunks, parts, part + 1) - cuda::SkinnyFirstChunk(chunks, parts, part), 4);
-      }
-    }
-  }
 }
 
 TEST(CudaPlan, LikelyRowsOfAnExpert) {

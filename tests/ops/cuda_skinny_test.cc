@@ -5,10 +5,12 @@
 #include <cmath>
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "cuda_test_util.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/skinny.h"
 #include "ops_test_util.h"
 
@@ -23,9 +25,19 @@ std::unique_ptr<Ops> MakeTensorOps() {
   return std::move(ops).value();
 }
 
-Tensor RunLinear(Ops& ops, const Tensor& x, const WeightMatrix& weight, int groups) {
+/// A linear on the tensor cores: DirectLinear of quantised rows or of three terms, or Bf16Linear.
+struct Case {
+  const char* name;
+  WeightFormat format;
+  ActivationFormat activation;
+};
+constexpr Case kCases[] = {{"quantised", WeightFormat::kF8Block32, ActivationFormat::kFp8Groups32},
+                           {"terms", WeightFormat::kF8Block32, ActivationFormat::kExact},
+                           {"bf16", WeightFormat::kBF16, ActivationFormat::kExact}};
+
+Tensor RunLinear(Ops& ops, const Tensor& x, const WeightMatrix& weight, ActivationFormat activation, int groups) {
   Tensor out(x.rows(), weight.rows);
-  ops.Linear(x, weight, ActivationFormat::kFp8Groups32, groups, out);
+  ops.Linear(x, weight, activation, groups, out);
   EXPECT_TRUE(out.GapsUntouched());
   return out;
 }
@@ -47,18 +59,26 @@ struct Shape {
   int groups;
 };
 
-constexpr Shape kShapes[] = {{128, 256, 1},  {256, 768, 1},  {128, 1280, 1}, {128, 2304, 1},
-                             {128, 4096, 1}, {384, 5120, 1}, {256, 1280, 2}, {384, 4096, 3}};
+// Outputs that are no multiple of 64, of a group too; columns that leave warps without any.
+constexpr Shape kShapes[] = {{16, 64, 1},    {48, 192, 1},   {80, 320, 1},   {128, 256, 1}, {256, 768, 1},
+                             {192, 2304, 1}, {384, 5120, 1}, {256, 1280, 2}, {96, 128, 2},  {384, 4096, 3}};
 
-/// run() with the bulk feed and that many stages has the bits it has with the other one.
+bool Fits(WeightMatrix weight, int groups) {
+  weight.data = nullptr;  // the GPU's copy is aligned
+  return weight.format == WeightFormat::kBF16 ? cuda::Bf16LinearFits(weight, groups)
+                                              : cuda::DirectLinearFits(weight, groups);
+}
+
+/// run() with the bulk feed and that many stages has the bits it has by threads.
 template <typename Run>
 void ExpectSameBits(std::initializer_list<int> stages, const Run& run) {
+  cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
   const Tensor expected = run();
   for (const int most : stages) {
     cuda::UseSkinnyFeed(cuda::SkinnyFeed::kBulk, most);
     const int64_t launches = cuda::BulkSkinnyLaunches();
     const Tensor actual = run();
-    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
+    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
     ASSERT_GT(cuda::BulkSkinnyLaunches(), launches) << "no tensor map";
     ASSERT_TRUE(SameBits(actual.view(), expected.view())) << most << " stages";
   }
@@ -68,73 +88,46 @@ TEST(CudaSkinny, LinearLikeReference) {
   Random random(1);
   const auto ops = MakeTensorOps();
   const auto reference = MakeReferenceOps();
-  for (const Shape& shape : kShapes) {
-    const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, shape.outputs, shape.columns, random);
-    ASSERT_TRUE(cuda::SkinnyFits(weight, shape.groups));
-    for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 40, 64, 65}) {
-      SCOPED_TRACE(testing::Message() << "N " << shape.outputs << " K " << shape.columns << " T " << rows);
-      const Tensor x = RandomTensor(rows, shape.columns * shape.groups, random);
-      ExpectClose(RunLinear(*ops, x, weight, shape.groups), RunLinear(*reference, x, weight, shape.groups), "linear");
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
-
-TEST(CudaSkinny, LinearHasTheSameBitsByBulk) {
-  Random random(4);
-  const auto ops = MakeTensorOps();
-  for (const Shape& shape : kShapes) {
-    const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, shape.outputs, shape.columns, random);
-    for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 40, 64, 65}) {
-      SCOPED_TRACE(testing::Message() << "N " << shape.outputs << " K " << shape.columns << " T " << rows);
-      const Tensor x = RandomTensor(rows, shape.columns * shape.groups, random);
-      ExpectSameBits({0, 2, 3, 8}, [&] { return RunLinear(*ops, x, weight, shape.groups); });
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
-
-TEST(CudaSkinny, SeveralLinearsHaveTheBitsOfEach) {
-  constexpr int64_t kColumns = 1280;
-  Random random(5);
-  // 2 parts, 2, 1 (so many row blocks), 2.
-  const int64_t outputs[] = {128, 384, 128 * 170, 256};
-  std::vector<DeviceWeight> weights;
-  for (const int64_t n : outputs) weights.emplace_back(RandomWeight(WeightFormat::kF8Block32, n, kColumns, random));
-  for (const int64_t rows : {1, 9, 70}) {
-    const DeviceRows x(RandomTensor(rows, kColumns, random), cuda::ColumnOrder::kFp8);
-    for (const cuda::SkinnyFeed feed : {cuda::SkinnyFeed::kThreads, cuda::SkinnyFeed::kBulk}) {
-      for (int count = 1; count <= cuda::kMostSkinnyProducts; ++count) {
-        SCOPED_TRACE(testing::Message() << rows << " rows, " << count << " weights");
-        std::vector<DeviceFloats> outs;
-        cuda::SkinnyProducts products;
-        for (int i = 0; i < count; ++i) {
-          const auto at = static_cast<size_t>(i);
-          outs.emplace_back(rows, outputs[at]);
-          products[at] = {weights[at].view, outs.back().view()};
-        }
-        cuda::UseSkinnyFeed(feed);
-        cuda::SkinnyLinears(nullptr, x.From(0), rows, products, count);
-        cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
-        for (int i = 0; i < count; ++i) {
-          const DeviceFloats alone(rows, outputs[i]);
-          cuda::SkinnyLinear(nullptr, x.From(0), rows, weights[static_cast<size_t>(i)].view, 1, alone.view());
-          ASSERT_TRUE(SameBits(outs[static_cast<size_t>(i)].Get().view(), alone.Get().view())) << i;
-        }
+  for (const Case& c : kCases) {
+    for (const Shape& shape : kShapes) {
+      if (c.format == WeightFormat::kBF16 && shape.groups > 1) continue;
+      const OwnedWeight weight = RandomWeight(c.format, shape.outputs, shape.columns, random);
+      ASSERT_TRUE(Fits(weight, shape.groups));
+      for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 40, 64, 65}) {
+        SCOPED_TRACE(testing::Message() << c.name << " N " << shape.outputs << " K " << shape.columns << " T " << rows);
+        const Tensor x = RandomTensor(rows, shape.columns * shape.groups, random);
+        ExpectClose(RunLinear(*ops, x, weight, c.activation, shape.groups),
+                    RunLinear(*reference, x, weight, c.activation, shape.groups), c.name);
+        if (testing::Test::HasFatalFailure()) return;
       }
     }
   }
 }
 
+// Every form of the kernels has the same bits: 48 outputs a group never take the blocks of 64.
 TEST(CudaSkinny, LinearRowsAreIndependent) {
+  constexpr int64_t kMost = 70;
   Random random(2);
   const auto ops = MakeTensorOps();
   const auto peer = MakeTensorOps();
-  const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, 128, 2304, random);
-  const Tensor x = RandomTensor(70, 2304, random);
-  ExpectRowIndependence(*ops, *peer, 70, [&](Ops& each, const std::vector<int64_t>& rows) {
-    return RunLinear(each, x.Gather(rows), weight, 1);
-  });
+  for (const Case& c : kCases) {
+    for (const Shape& shape : {Shape{64, 2304, 1}, Shape{48, 1280, 1}, Shape{96, 320, 2}, Shape{128, 320, 2}}) {
+      if (c.format == WeightFormat::kBF16 && shape.groups > 1) continue;
+      SCOPED_TRACE(testing::Message() << c.name << " N " << shape.outputs << " K " << shape.columns);
+      const OwnedWeight weight = RandomWeight(c.format, shape.outputs, shape.columns, random);
+      const Tensor x = RandomTensor(kMost, shape.columns * shape.groups, random);
+      const auto run = [&](Ops& each, const std::vector<int64_t>& rows) {
+        return RunLinear(each, x.Gather(rows), weight, c.activation, shape.groups);
+      };
+      ExpectRowIndependence(*ops, *peer, kMost, run);
+      std::vector<int64_t> rows(kMost);
+      std::iota(rows.begin(), rows.end(), 0);
+      const Tensor all = run(*ops, rows);
+      for (; !rows.empty(); rows.pop_back()) {
+        ASSERT_TRUE(SameBits(run(*ops, rows).view(), all.Gather(rows).view())) << rows.size() << " rows";
+      }
+    }
+  }
 }
 
 // Experts of small release-like shapes: D 512, I 768.

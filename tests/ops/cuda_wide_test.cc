@@ -204,28 +204,16 @@ TEST_F(CudaWideExperts, ReleasedDepth) {
   ExpectRows(layout, Run(layout, 0, false), base);
 }
 
-TEST(CudaQuantise, RmsNormLikeReference) {
+TEST(CudaQuantise, RowsLikeReference) {
   Random random(13);
   for (const int64_t columns : {32, 96, 1280, 5120}) {
     for (const int64_t rows : {1, 63, 65, 200}) {
+      const Tensor x = RandomTensor(rows, columns, random);
+      Tensor expected(rows, columns);
+      for (int64_t t = 0; t < rows; ++t) reference::QuantiseActivations(x.row(t), columns, expected.row(t));
       for (const ColumnOrder order : {ColumnOrder::kPlain, ColumnOrder::kFp8, ColumnOrder::kFp4}) {
         SCOPED_TRACE(testing::Message() << rows << " rows of " << columns << ", order " << static_cast<int>(order));
-        const bool bf16 = rows % 2 == 1;
-        const OwnedVector weight = RandomVector(columns, bf16, random, 1, 0.5f);
-        const Tensor x = RandomTensor(rows, columns, random);
-        Tensor expected(rows, columns);
-        MakeReferenceOps()->RmsNorm(x, weight, 1e-20f, expected);
-        WeightVector device_weight = weight;
-        const DeviceBytes weight_bytes(device_weight.data, static_cast<size_t>(columns) * (bf16 ? 2 : 4));
-        device_weight.data = weight_bytes.as<uint8_t>();
-        const DeviceFloats device_x(x), normed(rows, columns);
-        const DeviceRows with(rows, columns), without(rows, columns);
-        cuda::RmsNormQuantise(nullptr, device_x.view(), device_weight, 1e-20f, order, with.From(0), normed.view());
-        cuda::RmsNormQuantise(nullptr, device_x.view(), device_weight, 1e-20f, order, without.From(0), {});
-        ASSERT_TRUE(SameBits(normed.Get().view(), expected.view()));
-        for (int64_t t = 0; t < rows; ++t) reference::QuantiseActivations(expected.row(t), columns, expected.row(t));
-        ASSERT_TRUE(SameBits(with.Plain(order).view(), expected.view()));
-        ASSERT_EQ(with.Get(), without.Get());
+        ASSERT_TRUE(SameBits(DeviceRows(x, order).Plain(order).view(), expected.view()));
       }
     }
   }
@@ -297,10 +285,10 @@ TEST_F(CudaSmall, Skinny) {
   auto ops = MakeCudaOps(options);
   ASSERT_TRUE(ops.ok()) << ops.status().message();
   const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, 128, 1280, random_);
+  const OwnedWeight plain = RandomWeight(WeightFormat::kBF16, 16, 1280, random_);
   const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 128, 768, random_);
   const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 128, 768, random_);
   const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 128, random_);
-  ASSERT_TRUE(cuda::SkinnyFits(weight, 1));
   ASSERT_TRUE(cuda::SkinnyExpertsFit(w1, w2));
   const std::vector<ExpertWeights> experts(2, {w1, w2, w3});
   const auto reference = MakeReferenceOps();
@@ -313,6 +301,12 @@ TEST_F(CudaSmall, Skinny) {
     Tensor linear(rows, 128), mixed(rows, 768), expected(rows, 768), routing(rows, 2);
     ops.value()->Linear(x, weight, ActivationFormat::kFp8Groups32, 1, linear);
     EXPECT_LE(Difference(linear, Reference(x, weight, 1)), 2e-5);
+    for (const WeightMatrix& exact : {weight.view(), plain.view()}) {
+      Tensor actual(rows, exact.rows), like(rows, exact.rows);
+      ops.value()->Linear(x, exact, ActivationFormat::kExact, 1, actual);
+      reference->Linear(x, exact, ActivationFormat::kExact, 1, like);
+      EXPECT_LE(Difference(actual, like), 2e-5);
+    }
     routing.Fill(0.5f);
     std::vector<int32_t> picks;
     for (int64_t t = 0; t < rows; ++t) picks.insert(picks.end(), {0, 1});
@@ -321,7 +315,7 @@ TEST_F(CudaSmall, Skinny) {
     reference->Experts(y, picked, routing, experts, 10, ActivationFormat::kFp8Groups32, expected);
     EXPECT_TRUE(Near(mixed, expected, 2e-2f));
   }
-  cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
+  cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Linear in the canonical order (ops/dot_order.h), to the bit, for every format and shape: half a warp an output, lanes
 // as the lanes of that order, a few activation rows at a time. Memory bound for one or two rows; the tensor core
-// kernels (skinny.cu, wgmma_linear.cu) are for the others.
+// kernels (direct_linear.cu, exact_linear.cu) are for the others.
 #include <cassert>
 
 #include "ops/cuda/kernels.h"

@@ -1,8 +1,7 @@
 // CudaOps: the Ops of an NVIDIA GPU (docs/cuda.md).
 //
-// The op interface speaks of host memory, so this first form copies: inputs to the GPU, results back, weights once when
-// they are declared to stay. It is right, not fast: its kernels are measured one by one (bench/cuda_bench.cc), and they
-// take device memory already. Sampling and the copies between host rows run on the CPU.
+// With device_memory ops run on memory of Allocate() and are recorded, so that a step does not wait in between; host
+// memory is copied in and out, and such an op waits. AcceptDrafts and copies between host rows run on the CPU.
 //
 // Thread-safety: as Ops: one driving thread. Ownership: owns its stream, scratch and weight copies.
 // Errors: an op cannot report; after a CUDA error every output is NaN (or row 0) and status() says why.

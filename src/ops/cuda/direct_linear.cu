@@ -7,7 +7,6 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny.h"
-#include "ops/cuda/skinny_block.cuh"
 
 namespace deepinfer::cuda {
 namespace {

@@ -5,7 +5,7 @@
 // function of its inputs, in an order that shapes and positions fix.
 //
 // Two families of products: the canonical ones (ops/dot_order.h, to the bit) take every shape and format; the tensor
-// core ones (skinny.h, grouped.h) take released shapes and have a fixed order of their own.
+// core ones (skinny.h, exact_linear.h, wide.h) take released shapes and have a fixed order of their own.
 // Thread-safety: any thread; order is the stream's. Ownership: none.
 #ifndef DEEPINFER_OPS_CUDA_KERNELS_H_
 #define DEEPINFER_OPS_CUDA_KERNELS_H_

@@ -1,21 +1,20 @@
-// Tensor core products for few rows: what limits them is reading the weights (docs/cuda.md, "Skinny products").
+// Tensor core products of quantised activations, for few rows: what limits them is reading the weights.
 //
 // Activations are quantised (spec c.1) and then held as BF16, exactly. Weights become BF16 with their block scale, also
-// exactly, so products are exact; sums are the F32 accumulators of m16n8k16 MMAs within a chunk of 128 columns, then
-// chunk after chunk, then the parts of the columns (skinny_plan.h) in ascending order. That order depends on the
-// weight's shape only. Scales must lie in 2^-50 .. 2^60, which the released ones do by far: the exponents of BF16 bound
-// them.
+// exactly, so products are exact; sums are the F32 accumulators of m16n8k16 MMAs within 128 columns, then F32 additions
+// in an order that depends on the weight's shape only: experts add chunk after chunk, then the two halves of the
+// columns (skinny_plan.h); DirectLinear the same within each eighth of the columns, then these. Scales must lie in
+// 2^-50 .. 2^60, which the released ones do by far: the exponents of BF16 bound them.
 //
-// Every launcher here may start before the kernel ahead of it in the stream ends (programmatic dependent launch): it
-// reads weights early and everything else after that kernel. Weights must not be the output of the kernel ahead.
-// early_launch.cuh has the rule that every kernel started so keeps.
+// DirectLinear and SkinnyExperts may start before the kernel ahead of them in the stream ends (programmatic dependent
+// launch): they read weights early and everything else after that kernel. Weights must not be the output of the kernel
+// ahead. early_launch.cuh has the rule that every kernel started so keeps.
 // Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_H_
 #define DEEPINFER_OPS_CUDA_SKINNY_H_
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstdint>
 
 #include "base/tensor_view.h"
@@ -30,17 +29,18 @@ enum class ColumnOrder : uint8_t {
   kFp4,  ///< of each eight columns: 0 4 1 5 2 6 3 7
 };
 
-/// How weights come to shared memory; the bits of the results are the same.
+/// How experts' weights come to shared memory; the bits of the results are the same.
 enum class SkinnyFeed : uint8_t {
+  kAuto,     ///< kBulk where an expert is likely to have more than eight rows, else kThreads
   kThreads,  ///< cp.async of all threads
   kBulk,     ///< TMA by a warp of its own; where no tensor map can be made, kThreads
 };
 /// For benches and tests, while no other thread launches. `stages`: most of a bulk ring, 0: as many as suit the shape.
 void UseSkinnyFeed(SkinnyFeed feed, int stages = 0);
-/// Launches so far that used kBulk.
+/// Launches of experts so far that used kBulk.
 int64_t BulkSkinnyLaunches();
 
-/// Activations after quantisation, as BF16 [T, columns].
+/// Activations as BF16 [T, columns]: quantised, or the terms of exact ones.
 struct Bf16Rows {
   uint16_t* values = nullptr;
   int64_t columns = 0;
@@ -73,31 +73,10 @@ struct ExpertsPlan {
 
 void QuantiseRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out);
 
-/// rms(x, weight) quantised; the unrounded rows too where `normed` is not empty.
-void RmsNormQuantise(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, ColumnOrder order,
-                     const Bf16Rows& out, FloatView normed);
-
-/// Whether SkinnyLinear takes this weight, values and scales of which start at multiples of 16 bytes.
-bool SkinnyFits(const WeightMatrix& weight, int groups);
-/// x in ColumnOrder::kFp8.
-void SkinnyLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
-                  FloatView out);
-
-/// One of several products of the same rows.
-struct SkinnyProduct {
-  WeightMatrix weight;
-  FloatView out;
-};
-inline constexpr int kMostSkinnyProducts = 4;
-using SkinnyProducts = std::array<SkinnyProduct, kMostSkinnyProducts>;
-/// SkinnyLinear of products 0 .. count - 1, all with as many columns, to the bit; one launch for neighbours whose
-/// columns are cut into equally many parts (skinny_plan.h), which small weights' are.
-void SkinnyLinears(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const SkinnyProducts& products, int count);
-
-/// The same products without shared memory (direct_linear.cu), in an order of their own. Whether DirectLinear takes this
-/// weight.
+/// Whether DirectLinear takes this weight: kF8Block32, columns a multiple of 64, rows of a group of 16; its values at a
+/// multiple of 16.
 bool DirectLinearFits(const WeightMatrix& weight, int groups);
-/// x in ColumnOrder::kFp8.
+/// out = x W^T, by groups as Ops::Linear; x in ColumnOrder::kFp8: quantised rows, or terms (exact_linear.h).
 void DirectLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                   FloatView out);
 

@@ -1,5 +1,5 @@
-// The inner part of the skinny products: a block of eight warps streams weight rows and 8 * NT activation rows through
-// shared memory, chunk by chunk of 128 columns; each warp has MT tiles of 16 weight rows of its own.
+// The inner part of the FP4 experts: a block of eight warps streams weight rows and 8 * NT activation rows through
+// shared memory, chunk by chunk of 128 columns; each warp has two tiles of 16 weight rows of its own.
 //
 // Within a chunk, lane (g, t) = (lane / 4, lane % 4) holds the 32 columns 32t .. 32t + 31 of weight rows g and g + 8,
 // and of activation row g: they have one scale. The order of columns inside an MMA is free as long as both sides agree.
@@ -20,6 +20,7 @@ namespace deepinfer::cuda {
 
 inline constexpr int kSkinnyStages = 4;
 inline constexpr int kSkinnyThreads = kSkinnyWarps * 32;
+inline constexpr int kWarpTiles = 2;
 inline constexpr int kScaleColumns = 32;
 inline constexpr int kChunkScales = kSkinnyChunk / kScaleColumns;
 
@@ -29,18 +30,17 @@ struct TileSource {
   const uint8_t* scales;
 };
 
-/// How a tile lies in shared memory: the values of its 16 rows, then their four scale bytes each for FP4, of all
-/// rows together for FP8. Pieces of 16 bytes change places by row where the rows of a load would meet in a bank.
-template <bool fp4>
+/// How a tile lies in shared memory: the values of its 16 rows, then their four scale bytes each.
 struct TileLayout {
-  static constexpr int kRowBytes = fp4 ? kSkinnyChunk / 2 : kSkinnyChunk;
+  static constexpr int kRowBytes = kSkinnyChunk / 2;
   static constexpr int kPieces = kRowBytes / 16;
   static constexpr int kValueBytes = kSkinnyTile * kRowBytes;
-  static constexpr int kBytes = kValueBytes + (fp4 ? kSkinnyTile * kChunkScales : 16);
-  static constexpr int PieceAt(int row, int piece) { return row * kRowBytes + 16 * (fp4 ? piece : piece ^ row % 2); }
+  static constexpr int kBytes = kValueBytes + kSkinnyTile * kChunkScales;
+  static constexpr int PieceAt(int row, int piece) { return row * kRowBytes + 16 * piece; }
 };
 
-/// 8 * NT activation rows of a chunk: 16 pieces of 16 bytes a row.
+/// 8 * NT activation rows of a chunk: 16 pieces of 16 bytes a row, which change places by row where the rows of a load
+/// would meet in a bank.
 struct RowLayout {
   static constexpr int kPieces = kSkinnyChunk * 2 / 16;
   static constexpr int PieceAt(int row, int piece) {
@@ -50,15 +50,14 @@ struct RowLayout {
 
 template <int NT>
 inline constexpr int kRowsBytes = 8 * NT* kSkinnyChunk * 2;
-template <bool fp4, int MT, int NT>
-inline constexpr int kStageBytes = kSkinnyWarps* MT* TileLayout<fp4>::kBytes + kRowsBytes<NT>;
-template <bool fp4, int MT, int NT>
-inline constexpr int kSkinnyBytes = kSkinnyStages* kStageBytes<fp4, MT, NT>;
+template <int NT>
+inline constexpr int kStageBytes = kSkinnyWarps* kWarpTiles* TileLayout::kBytes + kRowsBytes<NT>;
+template <int NT>
+inline constexpr int kSkinnyBytes = kSkinnyStages* kStageBytes<NT>;
 
 /// What a thread copies of one of its warp's tiles: from lane-dependent places that move on by a chunk.
-template <bool fp4>
 struct TileCopies {
-  using Layout = TileLayout<fp4>;
+  using Layout = TileLayout;
   static constexpr int kCopies = kSkinnyTile * Layout::kPieces / 32;
   static constexpr int kRowStep = 32 / Layout::kPieces;  // rows between a lane's copies
   const uint8_t* values;
@@ -67,17 +66,16 @@ struct TileCopies {
 
   __device__ __forceinline__ TileCopies(const TileSource& tile, uint32_t row_bytes, uint32_t scale_row_bytes, int lane)
       : values(tile.values + static_cast<uint32_t>(lane / Layout::kPieces) * row_bytes + lane % Layout::kPieces * 16),
-        scales(tile.scales + (fp4 ? static_cast<uint32_t>(lane % kSkinnyTile) * scale_row_bytes : 0)),
+        scales(tile.scales + static_cast<uint32_t>(lane % kSkinnyTile) * scale_row_bytes),
         row_step_bytes(row_bytes * kRowStep) {}
   __device__ __forceinline__ void Start(uint32_t shared, int chunk, int lane) const {
     const uint8_t* from = values + chunk * Layout::kRowBytes;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      // kRowStep is even, so all copies of a lane keep their place within a row.
       const int at = Layout::PieceAt(lane / Layout::kPieces, lane % Layout::kPieces) + i * kRowStep * Layout::kRowBytes;
       CopyAsync16(shared + at, from + i * row_step_bytes);
     }
-    if (lane < (fp4 ? kSkinnyTile : 1)) {
+    if (lane < kSkinnyTile) {
       CopyAsync4(shared + Layout::kValueBytes + lane * kChunkScales, scales + chunk * kChunkScales);
     }
   }
@@ -113,13 +111,12 @@ struct RowCopies {
 };
 
 /// A warp's tiles in a stage that threads filled, as MultiplyTiles reads them.
-template <bool fp4>
 struct CopiedTiles {
-  using Layout = TileLayout<fp4>;
+  using Layout = TileLayout;
   uint32_t at;
   /// The scale byte of 32 columns of row g + 8 * upper.
   __device__ __forceinline__ uint32_t Scale(int m, int upper, int g, int t) const {
-    return LoadShared8(at + m * Layout::kBytes + Layout::kValueBytes + t + (fp4 ? (g + 8 * upper) * kChunkScales : 0));
+    return LoadShared8(at + m * Layout::kBytes + Layout::kValueBytes + t + (g + 8 * upper) * kChunkScales);
   }
   __device__ __forceinline__ uint4 Words(int m, int upper, int g, int piece) const {
     return LoadShared128(at + m * Layout::kBytes + Layout::PieceAt(g + 8 * upper, piece));
@@ -127,48 +124,36 @@ struct CopiedTiles {
 };
 
 /// sums[m][n] += tile m times rows 8n .. 8n + 7 at `rows`, both in shared memory.
-template <bool fp4, int MT, int NT, typename Tiles>
-__device__ __forceinline__ void MultiplyTiles(const Tiles& tiles, uint32_t rows, int lane, float (&sums)[MT][NT][4]) {
+template <int NT, typename Tiles>
+__device__ __forceinline__ void MultiplyTiles(const Tiles& tiles, uint32_t rows, int lane,
+                                              float (&sums)[kWarpTiles][NT][4]) {
   const int g = lane / 4;
   const int t = lane % 4;
-  uint32_t factor[MT][2];
+  uint32_t factor[kWarpTiles][2];
+  uint4 words[kWarpTiles][2];  // 32 columns
 #pragma unroll
-  for (int m = 0; m < MT; ++m) {
-    factor[m][0] = DecodeFactor<fp4>(tiles.Scale(m, 0, g, t));
-    factor[m][1] = fp4 ? DecodeFactor<fp4>(tiles.Scale(m, 1, g, t)) : factor[m][0];
+  for (int m = 0; m < kWarpTiles; ++m) {
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      factor[m][upper] = DecodeFactor<true>(tiles.Scale(m, upper, g, t));
+      words[m][upper] = tiles.Words(m, upper, g, t);
+    }
   }
 #pragma unroll
-  for (int piece = 0; piece < (fp4 ? 1 : 2); ++piece) {  // 32 columns for FP4, 16 for FP8
-    uint4 words[MT][2];
+  for (int i = 0; i < 4; ++i) {  // eight columns
+    uint32_t a[kWarpTiles][2][4];
 #pragma unroll
-    for (int m = 0; m < MT; ++m) {
+    for (int m = 0; m < kWarpTiles; ++m) {
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) words[m][upper] = tiles.Words(m, upper, g, fp4 ? t : 2 * t + piece);
+      for (int upper = 0; upper < 2; ++upper) DecodeFp4(Word(words[m][upper], i), factor[m][upper], a[m][upper]);
     }
 #pragma unroll
-    for (int i = 0; i < (fp4 ? 4 : 2); ++i) {  // eight columns
-      uint32_t a[MT][2][4];
+    for (int n = 0; n < NT; ++n) {
+      const uint4 b = LoadShared128(rows + RowLayout::PieceAt(8 * n + g, 4 * t + i));
 #pragma unroll
-      for (int m = 0; m < MT; ++m) {
-#pragma unroll
-        for (int upper = 0; upper < 2; ++upper) {
-          if (fp4) {
-            DecodeFp4(Word(words[m][upper], i), factor[m][upper], a[m][upper]);
-          } else {
-            DecodeFp8(Word(words[m][upper], 2 * i), factor[m][upper], a[m][upper]);
-            DecodeFp8(Word(words[m][upper], 2 * i + 1), factor[m][upper], a[m][upper] + 2);
-          }
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        const int at = 4 * t + (fp4 ? i : 2 * piece + i);
-        const uint4 b = LoadShared128(rows + RowLayout::PieceAt(8 * n + g, at));
-#pragma unroll
-        for (int m = 0; m < MT; ++m) {
-          MmaBf16(sums[m][n], a[m][0][0], a[m][1][0], a[m][0][1], a[m][1][1], b.x, b.y);
-          MmaBf16(sums[m][n], a[m][0][2], a[m][1][2], a[m][0][3], a[m][1][3], b.z, b.w);
-        }
+      for (int m = 0; m < kWarpTiles; ++m) {
+        MmaBf16(sums[m][n], a[m][0][0], a[m][1][0], a[m][0][1], a[m][1][1], b.x, b.y);
+        MmaBf16(sums[m][n], a[m][0][2], a[m][1][2], a[m][0][3], a[m][1][3], b.z, b.w);
       }
     }
   }
@@ -176,13 +161,13 @@ __device__ __forceinline__ void MultiplyTiles(const Tiles& tiles, uint32_t rows,
 
 /// accumulators[m][n] += tile m times rows 8n .. 8n + 7 at `rows`. The MMAs cut off what does not fit their sums, so
 /// each chunk has sums of its own, which are then added with rounding.
-template <bool fp4, int MT, int NT, typename Tiles>
+template <int NT, typename Tiles>
 __device__ __forceinline__ void MultiplyChunk(const Tiles& tiles, uint32_t rows, int lane,
-                                              float (&accumulators)[MT][NT][4]) {
-  float sums[MT][NT][4] = {};
-  MultiplyTiles<fp4, MT, NT>(tiles, rows, lane, sums);
+                                              float (&accumulators)[kWarpTiles][NT][4]) {
+  float sums[kWarpTiles][NT][4] = {};
+  MultiplyTiles<NT>(tiles, rows, lane, sums);
 #pragma unroll
-  for (int m = 0; m < MT; ++m) {
+  for (int m = 0; m < kWarpTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
 #pragma unroll
@@ -191,10 +176,10 @@ __device__ __forceinline__ void MultiplyChunk(const Tiles& tiles, uint32_t rows,
   }
 }
 
-template <int MT, int NT>
-__device__ __forceinline__ void Clear(float (&accumulators)[MT][NT][4]) {
+template <int NT>
+__device__ __forceinline__ void Clear(float (&accumulators)[kWarpTiles][NT][4]) {
 #pragma unroll
-  for (int m = 0; m < MT; ++m) {
+  for (int m = 0; m < kWarpTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
 #pragma unroll
@@ -206,20 +191,21 @@ __device__ __forceinline__ void Clear(float (&accumulators)[MT][NT][4]) {
 /// accumulators = the warp's tiles times the block's rows over chunks first .. last - 1. By the whole block; `shared`:
 /// kSkinnyBytes, which nobody uses any more when it returns. make_rows() gives the RowCopies; it is called, and rows
 /// are read, after the kernel ahead has ended.
-template <bool fp4, int MT, int NT, typename MakeRows>
-__device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (&tiles)[MT], uint32_t row_bytes,
+template <int NT, typename MakeRows>
+__device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (&tiles)[kWarpTiles], uint32_t row_bytes,
                                              uint32_t scale_row_bytes, const MakeRows& make_rows, int first, int last,
-                                             float (&accumulators)[MT][NT][4]) {
-  constexpr uint32_t kStage = kStageBytes<fp4, MT, NT>;
-  constexpr uint32_t kTile = TileLayout<fp4>::kBytes;
+                                             float (&accumulators)[kWarpTiles][NT][4]) {
+  constexpr uint32_t kStage = kStageBytes<NT>;
+  constexpr uint32_t kTile = TileLayout::kBytes;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint32_t own = shared + kRowsBytes<NT> + threadIdx.x / 32 * MT * kTile;  // the warp's tiles within a stage
-  static_assert(MT == 1 || MT == 2);
-  const TileCopies<fp4> first_tile(tiles[0], row_bytes, scale_row_bytes, lane);
-  const TileCopies<fp4> last_tile(tiles[MT - 1], row_bytes, scale_row_bytes, lane);
+  const uint32_t own =
+      shared + kRowsBytes<NT> + threadIdx.x / 32 * kWarpTiles * kTile;  // the warp's tiles within a stage
+  static_assert(kWarpTiles == 2);
+  const TileCopies first_tile(tiles[0], row_bytes, scale_row_bytes, lane);
+  const TileCopies last_tile(tiles[1], row_bytes, scale_row_bytes, lane);
   const auto start_tiles = [&](int chunk, uint32_t stage) {
     first_tile.Start(own + stage, chunk, lane);
-    if (MT == 2) last_tile.Start(own + stage + kTile, chunk, lane);
+    last_tile.Start(own + stage + kTile, chunk, lane);
   };
 #pragma unroll
   for (int i = 0; i < kSkinnyStages - 1; ++i) {
@@ -242,7 +228,7 @@ __device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (
       rows.Start(shared + write, chunk + kSkinnyStages - 1);
     }
     CommitCopies();  // empty groups keep the count
-    MultiplyChunk<fp4, MT, NT>(CopiedTiles<fp4>{own + read}, shared + read, lane, accumulators);
+    MultiplyChunk<NT>(CopiedTiles{own + read}, shared + read, lane, accumulators);
     read = read == (kSkinnyStages - 1) * kStage ? 0 : read + kStage;
     write = write == (kSkinnyStages - 1) * kStage ? 0 : write + kStage;
   }

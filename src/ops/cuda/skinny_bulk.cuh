@@ -1,4 +1,4 @@
-// The skinny products' other way to fill stages (skinny.h, SkinnyFeed::kBulk): a warp of its own brings boxes of 128
+// The FP4 experts' other way to fill stages (skinny.h, SkinnyFeed::kBulk): a warp of its own brings boxes of 128
 // weight rows with TMA and the activation rows with cp.async, eight warps multiply. They meet at mbarriers only: a full
 // and an empty one for each stage. Scales are there for all columns from the first chunk on, since they are contiguous.
 //
@@ -7,6 +7,7 @@
 #define DEEPINFER_OPS_CUDA_SKINNY_BULK_CUH_
 
 #include <algorithm>
+#include <atomic>
 
 #include "ops/cuda/skinny_block.cuh"
 #include "ops/cuda/tensor_map.h"
@@ -17,28 +18,25 @@ namespace deepinfer::cuda {
 inline constexpr int kBulkWarps = kSkinnyWarps + 1;  // the last one brings the data
 inline constexpr int kBulkThreads = kBulkWarps * 32;
 inline constexpr int kBoxRows = kSkinnyRows;
-inline constexpr int kStageValues = 16384;  // one box of FP8, two of FP4
+inline constexpr int kStageValues = kWarpTiles * kBoxRows * kSkinnyChunk / 2;  // two boxes
 inline constexpr int kMostStages = 8;
 inline constexpr int kBarrierBytes = 2 * kMostStages * 8;
 
 template <int NT>
 inline constexpr int kBulkStageBytes = kStageValues + kRowsBytes<NT>;
 
-/// What UseSkinnyFeed set, and how often it was followed.
+/// What UseSkinnyFeed set, and how often kBulk was taken.
 struct FeedChoice {
-  SkinnyFeed feed = SkinnyFeed::kBulk;
-  SkinnyFeed experts = SkinnyFeed::kThreads;
+  SkinnyFeed feed = SkinnyFeed::kAuto;
   int stages = 0;
-  int64_t bulk_launches = 0;
+  std::atomic<int64_t> bulk_launches = 0;
 };
 inline FeedChoice feed_choice;
 
-/// How a box lies in shared memory: FP4 as it is, FP8 in the 128-byte swizzle.
-template <bool fp4>
+/// How a box lies in shared memory.
 struct BoxLayout {
-  static constexpr int kRowBytes = fp4 ? kSkinnyChunk / 2 : kSkinnyChunk;
+  static constexpr int kRowBytes = kSkinnyChunk / 2;
   static constexpr int kBytes = kBoxRows * kRowBytes;
-  static constexpr CUtensorMapSwizzle kSwizzle = fp4 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B;
 };
 
 /// A tensor map that has all matrices with rows of `pitch` bytes: it covers 2^31 such rows from `base` on, whatever
@@ -61,7 +59,7 @@ inline bool MakeSpaceMap(const void* near, int64_t pitch, SpaceMap* space) {
   space->base = reinterpret_cast<const uint8_t*>(SpaceBase(reinterpret_cast<uintptr_t>(near), pitch));
   // Columns of two rows: a matrix that begins inside a row goes on in the next.
   return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_UINT8, space->base, (int64_t{1} << 31) - 1, 2 * pitch, pitch, kBoxRows,
-                       BoxLayout<true>::kRowBytes, BoxLayout<true>::kSwizzle, &space->map);
+                       BoxLayout::kRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, &space->map);
 }
 
 /// 128 weight rows: where their first box begins, and their scales, contiguous.
@@ -112,32 +110,28 @@ struct BulkRows {
 };
 
 /// A warp's tiles in a stage that TMA filled, as MultiplyTiles reads them.
-template <bool fp4>
 struct BoxTiles {
-  using Layout = BoxLayout<fp4>;
+  using Layout = BoxLayout;
   uint32_t at;         // row 0 of the warp's tile in the first box
   uint32_t scale;      // this lane's byte of row g of that tile
   uint32_t row_bytes;  // of scales
   __device__ __forceinline__ uint32_t Scale(int m, int upper, int, int) const {
-    return LoadShared8(fp4 ? scale + (m * kBoxRows + upper * 8) * row_bytes : scale);
+    return LoadShared8(scale + (m * kBoxRows + upper * 8) * row_bytes);
   }
   __device__ __forceinline__ uint4 Words(int m, int upper, int g, int piece) const {
-    return LoadShared128(at + m * Layout::kBytes + (g + 8 * upper) * Layout::kRowBytes +
-                         16 * (fp4 ? piece : piece ^ g));
+    return LoadShared128(at + m * Layout::kBytes + (g + 8 * upper) * Layout::kRowBytes + 16 * piece);
   }
 };
 
-/// The block's ring. Shared memory: stages, then the scales of MT boxes, then barriers; the base is a multiple of 1024.
-template <bool fp4, int MT, int NT>
+/// The block's ring. Shared memory: stages, then the scales of the boxes, then barriers; the base is a multiple of 128.
+template <int NT>
 class BulkStream {
  public:
   static constexpr int kStage = kBulkStageBytes<NT>;
-  using Layout = BoxLayout<fp4>;
-  static_assert(MT * Layout::kBytes == kStageValues);
+  using Layout = BoxLayout;
+  static_assert(kWarpTiles * Layout::kBytes == kStageValues);
 
-  static constexpr int64_t ScaleBytes(int64_t columns) {
-    return MT * (fp4 ? kBoxRows : kBoxRows / 32) * (columns / kScaleColumns);
-  }
+  static constexpr int64_t ScaleBytes(int64_t columns) { return kWarpTiles * kBoxRows * (columns / kScaleColumns); }
 
   /// By the whole block.
   __device__ __forceinline__ BulkStream(uint32_t shared, int stages, int columns)
@@ -147,7 +141,6 @@ class BulkStream {
         scale_row_bytes_(static_cast<uint32_t>(columns / kScaleColumns)),
         stages_(stages) {
     if (threadIdx.x == 0) {
-      if (shared % 1024 != 0) __trap();  // the swizzle goes by address
       for (int s = 0; s < stages; ++s) {
         BarrierInit(Full(s), 33);  // the announcement of the bytes, and each lane's copies
         BarrierInit(Empty(s), kSkinnyWarps);
@@ -160,8 +153,8 @@ class BulkStream {
   /// As StreamChunks, by the whole block; the multiplying warps get accumulators. Nobody reads the stages any more when
   /// it returns. A block that runs it again has stored nothing there since, or fenced and met at a barrier.
   template <typename MakeRows>
-  __device__ __forceinline__ void Run(const BoxSource (&boxes)[MT], const MakeRows& make_rows, int first, int last,
-                                      float (&accumulators)[MT][NT][4]) {
+  __device__ __forceinline__ void Run(const BoxSource (&boxes)[kWarpTiles], const MakeRows& make_rows, int first,
+                                      int last, float (&accumulators)[kWarpTiles][NT][4]) {
     if (threadIdx.x / 32 == kSkinnyWarps) {
       Bring(boxes, make_rows, first, last);
     } else {
@@ -187,21 +180,23 @@ class BulkStream {
   __device__ __forceinline__ uint32_t Empty(int stage) const { return barriers_ + kMostStages * 8 + stage * 8; }
 
   // By one lane.
-  __device__ __forceinline__ void StartBoxes(const BoxSource (&boxes)[MT], int stage, int chunk, bool with_scales) {
-    const uint32_t scale_bytes = (fp4 ? kBoxRows : kBoxRows / 32) * scale_row_bytes_;
-    BarrierExpect(Full(stage), kStageValues + (with_scales ? MT * scale_bytes : 0));
+  __device__ __forceinline__ void StartBoxes(const BoxSource (&boxes)[kWarpTiles], int stage, int chunk,
+                                             bool with_scales) {
+    const uint32_t scale_bytes = kBoxRows * scale_row_bytes_;
+    BarrierExpect(Full(stage), kStageValues + (with_scales ? kWarpTiles * scale_bytes : 0));
 #pragma unroll
-    for (int m = 0; m < MT; ++m) {
+    for (int m = 0; m < kWarpTiles; ++m) {
       LoadBox(ring_ + stage * kStage + m * Layout::kBytes, boxes[m].map, boxes[m].column + chunk * Layout::kRowBytes,
               boxes[m].row, Full(stage));
     }
     if (!with_scales) return;
 #pragma unroll
-    for (int m = 0; m < MT; ++m) LoadBulk(scales_ + m * scale_bytes, boxes[m].scales, scale_bytes, Full(stage));
+    for (int m = 0; m < kWarpTiles; ++m) LoadBulk(scales_ + m * scale_bytes, boxes[m].scales, scale_bytes, Full(stage));
   }
 
   template <typename MakeRows>
-  __device__ __forceinline__ void Bring(const BoxSource (&boxes)[MT], const MakeRows& make_rows, int first, int last) {
+  __device__ __forceinline__ void Bring(const BoxSource (&boxes)[kWarpTiles], const MakeRows& make_rows, int first,
+                                        int last) {
     const bool leader = threadIdx.x % 32 == 0;
     const int early = min(stages_, last - first);
     if (leader) {
@@ -228,18 +223,17 @@ class BulkStream {
     }
   }
 
-  __device__ __forceinline__ void Multiply(int first, int last, float (&accumulators)[MT][NT][4]) {
+  __device__ __forceinline__ void Multiply(int first, int last, float (&accumulators)[kWarpTiles][NT][4]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const uint32_t own = warp * kSkinnyTile * Layout::kRowBytes;
-    const int scale_row = fp4 ? warp * kSkinnyTile + lane / 4 : warp * kSkinnyTile / 32;
+    const int scale_row = warp * kSkinnyTile + lane / 4;
     uint32_t scale = scales_ + scale_row * scale_row_bytes_ + first * kChunkScales + lane % 4;
     Clear(accumulators);
     for (int chunk = first; chunk < last; ++chunk) {
       const uint32_t stage = ring_ + place_.stage * kStage;
       BarrierWait(Full(place_.stage), place_.parity);
-      MultiplyChunk<fp4, MT, NT>(BoxTiles<fp4>{stage + own, scale, scale_row_bytes_}, stage + kStageValues, lane,
-                                 accumulators);
+      MultiplyChunk<NT>(BoxTiles{stage + own, scale, scale_row_bytes_}, stage + kStageValues, lane, accumulators);
       __syncwarp();
       if (lane == 0) BarrierArrive(Empty(place_.stage));
       scale += kChunkScales;
@@ -259,9 +253,9 @@ struct BulkSize {
   int bytes = 0;
 };
 /// Room for `blocks` of them on an SM, if each then has two stages; `chunks`: of a part.
-template <bool fp4, int MT, int NT>
+template <int NT>
 BulkSize SizeOfBulk(int64_t columns, int blocks, int chunks) {
-  using Stream = BulkStream<fp4, MT, NT>;
+  using Stream = BulkStream<NT>;
   const int64_t rest = Stream::ScaleBytes(columns) + kBarrierBytes;
   int64_t stages = 0;
   for (; blocks > 0 && stages < 2; --blocks) stages = BulkStagesThatFit(Stream::kStage, rest, blocks);

@@ -18,7 +18,7 @@ struct NoStream {
   __device__ __forceinline__ NoStream(uint32_t, int, int) {}
 };
 template <bool bulk, int NT>
-using StreamOf = std::conditional_t<bulk, BulkStream<true, 2, NT>, NoStream>;
+using StreamOf = std::conditional_t<bulk, BulkStream<NT>, NoStream>;
 
 // What DownKernel reads while GateUpKernel runs comes from L2: L1 may still have the lists of a step before.
 __device__ __forceinline__ const uint8_t* LoadPointer(const uint8_t* const* at) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
                                                        : NT == 1 ? 3
                                                                  : 1)
     GateUpKernel(ExpertsPlan plan, Bf16Rows x, Bf16Rows hidden, const __grid_constant__ SpaceMap space, int stages) {
-  extern __shared__ __align__(1024) uint8_t shared[];
+  extern __shared__ __align__(128) uint8_t shared[];
   WaitForKernelAhead();  // the routing may be its work; the weights' addresses hang on it
   StartKernelBehind();   // only now: DownKernel reads the routing before it waits
   const int32_t id = ActiveExpert(plan);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
     } else {
       const TileSource tiles[2] = {{expert.w1 + row * row_bytes, expert.w1_scale + row * scale_row_bytes},
                                    {expert.w3 + row * row_bytes, expert.w3_scale + row * scale_row_bytes}};
-      StreamChunks<true, 2, NT>(
+      StreamChunks<NT>(
           SharedAddress(shared), tiles, row_bytes, scale_row_bytes, [&] { return RowCopies<NT>(row_of); }, first_chunk,
           last_chunk, accumulators);
     }
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
                                                                  : 1)
     DownKernel(ExpertsPlan plan, Bf16Rows hidden, FloatView outputs, const __grid_constant__ SpaceMap space,
                int stages) {
-  extern __shared__ __align__(1024) uint8_t shared[];
+  extern __shared__ __align__(128) uint8_t shared[];
   StartKernelBehind();
   // GateUpKernel, the kernel ahead, has waited for the one that made the routing, or for one behind that.
   const int32_t id = ActiveExpert(plan);
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
         const int64_t row = block_row + m * kSkinnyRows + warp * kSkinnyTile;
         tiles[m] = {w2 + row * row_bytes, w2_scale + row * scale_row_bytes};
       }
-      StreamChunks<true, 2, NT>(
+      StreamChunks<NT>(
           SharedAddress(shared), tiles, row_bytes, scale_row_bytes, [&] { return RowCopies<NT>(row_of); }, first_chunk,
           last_chunk, accumulators);
     }
@@ -187,6 +187,12 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
   }
 }
 
+// The map reaches 2^30 rows each way, which is more than the memory of a GPU unless rows are very short.
+bool TakesBulk(const ExpertsPlan& plan) {
+  if (feed_choice.feed != SkinnyFeed::kAuto) return feed_choice.feed == SkinnyFeed::kBulk;
+  return plan.most_rows > 8 && plan.columns >= 512 && plan.inner >= 512;
+}
+
 template <bool bulk, int NT>
 void LaunchFed(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden, FloatView parts,
                const SpaceMap (&spaces)[2], const BulkSize (&sizes)[2]) {
@@ -200,18 +206,17 @@ void LaunchFed(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, 
 template <int NT>
 void Launch(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden, FloatView parts) {
   SpaceMap spaces[2] = {};
-  if (feed_choice.experts == SkinnyFeed::kBulk) {
+  if (TakesBulk(plan)) {
     const BulkSize sizes[2] = {
-        SizeOfBulk<true, 2, NT>(plan.columns, ExpertBlocks(NT),
-                                static_cast<int>(Blocks(plan.columns, kSkinnyChunk * 2))),
-        SizeOfBulk<true, 2, NT>(plan.inner, ExpertBlocks(NT), static_cast<int>(Blocks(plan.inner, kSkinnyChunk * 2)))};
+        SizeOfBulk<NT>(plan.columns, ExpertBlocks(NT), static_cast<int>(Blocks(plan.columns, kSkinnyChunk * 2))),
+        SizeOfBulk<NT>(plan.inner, ExpertBlocks(NT), static_cast<int>(Blocks(plan.inner, kSkinnyChunk * 2)))};
     if (sizes[0].stages > 0 && sizes[1].stages > 0 && MakeSpaceMap(plan.experts, plan.columns / 2, &spaces[0]) &&
         MakeSpaceMap(plan.experts, plan.inner / 2, &spaces[1])) {
       ++feed_choice.bulk_launches;
       return LaunchFed<true, NT>(stream, plan, x, hidden, parts, spaces, sizes);
     }
   }
-  constexpr int kBytes = kSkinnyBytes<true, 2, NT>;
+  constexpr int kBytes = kSkinnyBytes<NT>;
   static_assert(kBytes >= 2 * kSkinnyRows * 8 * NT * 4, "the sums lie over the stages");
   static_assert(2 * kBulkStageBytes<NT> >= 2 * kSkinnyRows * 8 * NT * 4);
   LaunchFed<false, NT>(stream, plan, x, hidden, parts, spaces, {{0, kBytes}, {0, kBytes}});
@@ -231,5 +236,12 @@ void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows&
   if (plan.most_rows <= 16) return Launch<2>(stream, plan, x, hidden, parts);
   Launch<4>(stream, plan, x, hidden, parts);
 }
+
+void UseSkinnyFeed(SkinnyFeed feed, int stages) {
+  feed_choice.feed = feed;
+  feed_choice.stages = stages;
+}
+
+int64_t BulkSkinnyLaunches() { return feed_choice.bulk_launches; }
 
 }  // namespace deepinfer::cuda

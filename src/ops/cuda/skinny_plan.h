@@ -1,4 +1,4 @@
-// How the skinny products (skinny.h) cut a weight: pure functions of its shape, so that the order of sums is too.
+// How the FP4 experts (skinny.h) cut a weight: pure functions of its shape, so that the order of sums is too.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_PLAN_H_
 #define DEEPINFER_OPS_CUDA_SKINNY_PLAN_H_
 
@@ -10,16 +10,6 @@ inline constexpr int kSkinnyChunk = 128;  // columns a block works on at once
 inline constexpr int kSkinnyTile = 16;    // weight rows of an MMA
 inline constexpr int kSkinnyWarps = 8;    // of a block; each has rows of its own
 inline constexpr int kSkinnyRows = kSkinnyWarps * kSkinnyTile;
-
-/// Blocks that share the columns of the same rows: a cluster, which adds their sums in order. More parts fill the GPU
-/// with small weights, as long as all blocks run at once and each has four chunks to stream.
-constexpr int SkinnyParts(int64_t row_blocks, int64_t columns) {
-  constexpr int64_t kMostBlocks = 330;  // 132 SMs have room for two or three each
-  const int64_t chunks = columns / kSkinnyChunk;
-  int parts = 1;
-  while (parts < 8 && chunks / (2 * parts) >= 4 && 2 * row_blocks * parts <= kMostBlocks) parts *= 2;
-  return parts;
-}
 
 /// First chunk of part `part`; the last part ends at `chunks`.
 constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }

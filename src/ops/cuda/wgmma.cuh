@@ -46,9 +46,6 @@ __device__ __forceinline__ void LoadBulk(uint32_t shared, const void* global, ui
                "l"(global), "r"(bytes), "r"(barrier)
                : "memory");
 }
-__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
 /// Arrives once all earlier CopyAsync of this thread are there; counts as one of the expected arrivals.
 __device__ __forceinline__ void BarrierArriveCopied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

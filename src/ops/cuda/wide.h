@@ -20,7 +20,7 @@ namespace deepinfer::cuda {
 /// Whether this GPU and these products can take a weight (kF8Block32 or kF4Row32).
 bool WideFits(const WeightMatrix& weight, int groups);
 
-/// out = x W^T for `rows` rows; x as SkinnyLinear; rows of out are 8-byte aligned. Returns false when the launch could
+/// out = x W^T for `rows` rows; x as DirectLinear; rows of out are 8-byte aligned. Returns false when the launch could
 /// not be made.
 bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                 FloatView out);
