@@ -1,8 +1,8 @@
 // Times the CUDA kernels at released widths against the limits of this GPU, measured in the same run: reads of device
 // memory, and a BF16 matrix product of cuBLAS.
 //
-// Usage: cuda_bench [--cublas=libcublas.so.13] [--only=PART OF A NAME] [--stages=MOST STAGES OF BULK FEEDS] [--bulk]
-// --bulk: layers of experts use the bulk feed.
+// Usage: cuda_bench [--cublas=libcublas.so.13] [--only=PART OF A NAME] [--stages=MOST STAGES OF THE BULK FEED] [--bulk]
+// --bulk: layers of experts use the bulk feed always.
 #include "cuda_bench.h"
 
 #include <dlfcn.h>
@@ -70,13 +70,17 @@ void Bench::Report(const std::string& name, double seconds, double bytes, double
 }
 
 DeviceWeight::DeviceWeight(const Bench& bench, WeightFormat format, int64_t rows, int64_t columns, uint64_t seed)
-    : values(format == WeightFormat::kF4Row32 ? rows * columns / 2 : rows * columns),
-      scales(format == WeightFormat::kF4Row32 ? rows * (columns / 32) : (rows + 31) / 32 * (columns / 32)) {
-  view = {values.as<uint8_t>(), scales.as<uint8_t>(), format, rows, columns};
+    : view{nullptr, nullptr, format, rows, columns}, bytes(view.total_bytes()) {
   const int64_t value_bytes = rows * view.row_bytes();
+  view.data = bytes.as<uint8_t>();
+  if (format == WeightFormat::kBF16) {
+    FillBf16(bench.stream, bytes.as<void>(), rows * columns, seed);
+    return;
+  }
+  view.scale = view.data + value_bytes;
   const bool fp4 = format == WeightFormat::kF4Row32;
-  FillBytes(bench.stream, values.as<void>(), value_bytes, seed, fp4 ? Fill::kAny : Fill::kE4m3);
-  FillBytes(bench.stream, scales.as<void>(), view.total_bytes() - value_bytes, seed + 1, Fill::kScales);
+  FillBytes(bench.stream, bytes.as<void>(), value_bytes, seed, fp4 ? Fill::kAny : Fill::kE4m3);
+  FillBytes(bench.stream, bytes.as<uint8_t>() + value_bytes, view.total_bytes() - value_bytes, seed + 1, Fill::kScales);
 }
 
 DeviceRows::DeviceRows(const Bench& bench, int64_t rows, int64_t columns, uint64_t seed, cuda::ColumnOrder order)

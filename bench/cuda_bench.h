@@ -47,9 +47,9 @@ struct Limits {
 struct Bench {
   cudaStream_t stream = nullptr;
   Limits limits;
-  std::string only;                                    ///< part of a case's name, or empty
-  cuda::SkinnyFeed feed = cuda::SkinnyFeed::kThreads;  ///< of cases that do not compare feeds
-  int stages = 0;                                      ///< UseSkinnyFeed
+  std::string only;                                 ///< part of a case's name, or empty
+  cuda::SkinnyFeed feed = cuda::SkinnyFeed::kAuto;  ///< of cases that do not compare feeds
+  int stages = 0;                                   ///< UseSkinnyFeed
   bool Wanted(const std::string& name) const { return name.find(only) != std::string::npos; }
   /// Seconds of one call of `run(i)`, i = 0 .. calls - 1: a graph of all calls, replayed; the median.
   double Time(int calls, const std::function<void(int)>& run) const;
@@ -57,12 +57,11 @@ struct Bench {
   void Report(const std::string& name, double seconds, double bytes, double flops) const;
 };
 
-/// A random weight of kF8Block32 or kF4Row32 on the device.
+/// A random weight of kF8Block32, kF4Row32 or kBF16 on the device.
 struct DeviceWeight {
   DeviceWeight(const Bench& bench, WeightFormat format, int64_t rows, int64_t columns, uint64_t seed);
-  Buffer values;
-  Buffer scales;
   WeightMatrix view;
+  Buffer bytes;  ///< values, then scales
 };
 
 /// Random rows, and their quantised form.

@@ -1,9 +1,10 @@
-// Matrix products: FP8 linears and FP4 experts.
+// Matrix products: FP8 and BF16 linears, FP4 experts.
 #include <algorithm>
 #include <cstdio>
 #include <vector>
 
 #include "cuda_bench.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/wide.h"
 
@@ -14,6 +15,8 @@ constexpr int64_t kWidth = 5120;
 constexpr int64_t kInner = 2304;
 constexpr int64_t kExperts = 384;
 constexpr int64_t kSetBytes = int64_t{600} << 20;  // many times the L2
+constexpr int64_t kRows[] = {1, 8, 16, 32, 64};
+constexpr int64_t kMostRows = 64;
 
 struct LinearCase {
   const char* name;
@@ -27,41 +30,66 @@ std::string Name(const char* name, const char* unit, int64_t count) {
   return text;
 }
 
-constexpr cuda::SkinnyFeed kFeeds[] = {cuda::SkinnyFeed::kThreads, cuda::SkinnyFeed::kBulk};
-
-/// The name of a case with this feed, which launches use from now on.
-std::string Use(const Bench& bench, cuda::SkinnyFeed feed, const std::string& name) {
-  cuda::UseSkinnyFeed(feed, bench.stages);
-  return feed == cuda::SkinnyFeed::kBulk ? name + ", bulk" : name;
+/// Sets of one weight that are many times the L2.
+std::vector<DeviceWeight> MakeSets(const Bench& bench, WeightFormat format, int64_t outputs, int64_t columns) {
+  std::vector<DeviceWeight> sets;
+  sets.emplace_back(bench, format, outputs, columns, 1);
+  const int64_t count = std::max<int64_t>(kSetBytes / sets[0].view.total_bytes(), 2);
+  for (int64_t i = 1; i < count; ++i) sets.emplace_back(bench, format, outputs, columns, 10 * static_cast<uint64_t>(i));
+  return sets;
 }
 
-/// One launch for several small weights.
-void BenchLinears(const Bench& bench, const char* name, const std::vector<int64_t>& outputs) {
-  if (!bench.Wanted(name)) return;
-  std::vector<std::vector<DeviceWeight>> sets;
-  int64_t bytes = 0;
-  for (const int64_t n : outputs) bytes += n * kWidth + n / 32 * (kWidth / 32);
-  for (int64_t i = 0; i < kSetBytes / bytes; ++i) {
-    sets.emplace_back();
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      sets.back().emplace_back(bench, WeightFormat::kF8Block32, outputs[k], kWidth, static_cast<uint64_t>(10 * i) + k);
-    }
+void ReportDifference(const Bench& bench, const char* name, const Buffer& actual, const Buffer& expected,
+                      int64_t count) {
+  std::printf("%-46s |difference| %.1e of the canonical order's\n", name,
+              RelativeDifference(bench, actual.as<float>(), expected.as<float>(), count));
+}
+
+void BenchFp8(const Bench& bench, const LinearCase& c) {
+  const std::vector<DeviceWeight> sets = MakeSets(bench, WeightFormat::kF8Block32, c.outputs, c.columns);
+  const DeviceRows x(bench, kMostRows, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
+  Buffer out(kMostRows * c.outputs * 4), expected(kMostRows * c.outputs * 4),
+      rounded(kMostRows * c.columns * c.groups * 4);
+  const FloatView input(rounded.as<float>(), kMostRows, c.columns * c.groups);
+  cuda::QuantiseActivations(bench.stream, x.view, input);
+  cuda::CanonicalLinear(bench.stream, input, sets[0].view, c.groups, {expected.as<float>(), kMostRows, c.outputs});
+  const auto run = [&](int64_t rows, int i) {
+    cuda::DirectLinear(bench.stream, x.quantised, rows, sets[static_cast<size_t>(i)].view, c.groups,
+                       {out.as<float>(), rows, c.outputs});
+  };
+  run(kMostRows, 0);
+  ReportDifference(bench, c.name, out, expected, kMostRows * c.outputs);
+  for (const int64_t rows : kRows) {
+    bench.Report(Name(c.name, "rows", rows), bench.Time(static_cast<int>(sets.size()), [&](int i) { run(rows, i); }),
+                 static_cast<double>(sets[0].view.total_bytes()), 0);
   }
-  const DeviceRows x(bench, 8, kWidth, 7, cuda::ColumnOrder::kFp8);
-  std::vector<Buffer> outs;
-  for (const int64_t n : outputs) outs.emplace_back(8 * n * 4);
-  for (const int64_t rows : {1, 8}) {
-    for (const cuda::SkinnyFeed feed : kFeeds) {
-      const std::string label = Use(bench, feed, Name(name, "rows", rows));
-      const double seconds = bench.Time(static_cast<int>(sets.size()), [&](int i) {
-        cuda::SkinnyProducts products;
-        for (size_t k = 0; k < outputs.size(); ++k) {
-          products[k] = {sets[static_cast<size_t>(i)][k].view, {outs[k].as<float>(), rows, outputs[k]}};
-        }
-        cuda::SkinnyLinears(bench.stream, x.quantised, rows, products, static_cast<int>(outputs.size()));
-      });
-      bench.Report(label, seconds, static_cast<double>(bytes), 0);
-    }
+}
+
+/// Activations that are not quantised: split into terms, multiplied, and the terms of FP8 weights joined.
+void BenchExact(const Bench& bench, WeightFormat format, const LinearCase& c) {
+  const bool fp8 = format == WeightFormat::kF8Block32;
+  const std::vector<DeviceWeight> sets = MakeSets(bench, format, c.outputs, c.columns);
+  const cuda::ColumnOrder order = fp8 ? cuda::ColumnOrder::kFp8 : cuda::ColumnOrder::kPlain;
+  const int64_t width = c.columns * c.groups;
+  const DeviceRows x(bench, kMostRows, width, 7, order);
+  Buffer terms(kMostRows * cuda::kExactTerms * width * 2), products(kMostRows * cuda::kExactTerms * c.outputs * 4),
+      out(kMostRows * c.outputs * 4), expected(kMostRows * c.outputs * 4);
+  const cuda::Bf16Rows split{terms.as<uint16_t>(), width};
+  const auto run = [&](int64_t rows, int i) {
+    const WeightMatrix& weight = sets[static_cast<size_t>(i)].view;
+    const FloatView result(out.as<float>(), rows, c.outputs);
+    cuda::SplitRows(bench.stream, x.view.RowRange(0, rows), order, split);
+    if (!fp8) return cuda::Bf16Linear(bench.stream, split, rows, weight, result);
+    const FloatView of_terms(products.as<float>(), rows * cuda::kExactTerms, c.outputs);
+    cuda::DirectLinear(bench.stream, split, of_terms.rows, weight, c.groups, of_terms);
+    cuda::JoinTerms(bench.stream, of_terms, result);
+  };
+  cuda::CanonicalLinear(bench.stream, x.view, sets[0].view, c.groups, {expected.as<float>(), kMostRows, c.outputs});
+  run(kMostRows, 0);
+  ReportDifference(bench, c.name, out, expected, kMostRows * c.outputs);
+  for (const int64_t rows : kRows) {
+    bench.Report(Name(c.name, "rows", rows), bench.Time(static_cast<int>(sets.size()), [&](int i) { run(rows, i); }),
+                 static_cast<double>(sets[0].view.total_bytes()), 0);
   }
 }
 
@@ -70,40 +98,17 @@ void BenchLinears(const Bench& bench, const char* name, const std::vector<int64_
 void BenchLinear(const Bench& bench) {
   for (const LinearCase& c :
        {LinearCase{"fp8 wq_b 32768x1280", 32768, 1280, 1}, LinearCase{"fp8 wo_b 5120x8192", 5120, 8192, 1},
-        LinearCase{"fp8 wo_a 8192x4096 of 8 groups", 8192, 4096, 8},
         LinearCase{"fp8 engram wkv 25600x6144", 25600, 6144, 1}, LinearCase{"fp8 shared w1 2304x5120", 2304, 5120, 1},
         LinearCase{"fp8 shared w2 5120x2304", 5120, 2304, 1}, LinearCase{"fp8 wq_a 1280x5120", 1280, 5120, 1},
         LinearCase{"fp8 wkv 512x5120", 512, 5120, 1}}) {
-    if (!bench.Wanted(c.name)) continue;
-    std::vector<DeviceWeight> sets;
-    const int64_t bytes = c.outputs * c.columns + c.outputs / 32 * (c.columns / 32);
-    for (int64_t i = 0; i < std::max<int64_t>(kSetBytes / bytes, 2); ++i) {
-      sets.emplace_back(bench, WeightFormat::kF8Block32, c.outputs, c.columns, 10 * static_cast<uint64_t>(i));
-    }
-    const DeviceRows x(bench, 64, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
-    Buffer out(64 * c.outputs * 4), expected(64 * c.outputs * 4), rounded(64 * c.columns * c.groups * 4);
-    {  // against the canonical order
-      const FloatView input(rounded.as<float>(), 64, c.columns * c.groups);
-      cuda::QuantiseActivations(bench.stream, x.view, input);
-      cuda::CanonicalLinear(bench.stream, input, sets[0].view, c.groups, {expected.as<float>(), 64, c.outputs});
-      cuda::SkinnyLinear(bench.stream, x.quantised, 64, sets[0].view, c.groups, {out.as<float>(), 64, c.outputs});
-      std::printf("%-46s |difference| %.1e of the canonical order's\n", c.name,
-                  RelativeDifference(bench, out.as<float>(), expected.as<float>(), 64 * c.outputs));
-    }
-    for (const int64_t rows : {1, 8, 16, 32, 64}) {
-      for (const cuda::SkinnyFeed feed : kFeeds) {
-        const std::string name = Use(bench, feed, Name(c.name, "rows", rows));
-        const double seconds = bench.Time(static_cast<int>(sets.size()), [&](int i) {
-          cuda::SkinnyLinear(bench.stream, x.quantised, rows, sets[static_cast<size_t>(i)].view, c.groups,
-                             {out.as<float>(), rows, c.outputs});
-        });
-        bench.Report(name, seconds, static_cast<double>(bytes), 0);
-      }
-    }
+    if (bench.Wanted(c.name)) BenchFp8(bench, c);
   }
-  BenchLinears(bench, "fp8 wq_a + wkv", {1280, 512});
-  BenchLinears(bench, "fp8 shared w1 + w3", {2304, 2304});
-  cuda::UseSkinnyFeed(bench.feed, bench.stages);
+  const LinearCase wo_a{"fp8 wo_a 8192x4096 of 8 groups, exact", 8192, 4096, 8};
+  if (bench.Wanted(wo_a.name)) BenchExact(bench, WeightFormat::kF8Block32, wo_a);
+  for (const LinearCase& c :
+       {LinearCase{"bf16 head 129280x5120", 129280, 5120, 1}, LinearCase{"bf16 gate 384x5120", 384, 5120, 1}}) {
+    if (bench.Wanted(c.name)) BenchExact(bench, WeightFormat::kBF16, c);
+  }
 }
 
 void BenchExperts(const Bench& bench) {
@@ -161,12 +166,12 @@ void BenchExperts(const Bench& bench) {
       cuda::SkinnyExperts(bench.stream, plan, x.quantised, {hidden.as<uint16_t>(), kInner},
                           {parts.as<float>(), slots, kWidth});
     };
-    for (const cuda::SkinnyFeed feed : kFeeds) {
+    for (const cuda::SkinnyFeed feed : {cuda::SkinnyFeed::kThreads, cuda::SkinnyFeed::kBulk}) {
       char name[96];
-      std::snprintf(name, sizeof name, "fp4 experts, %ld of %ld rows", static_cast<long>(c.active),
-                    static_cast<long>(c.rows_each));
-      const std::string label = Use(bench, feed, name);
-      bench.Report(label, bench.Time(sets, run), static_cast<double>(c.active) * expert_bytes,
+      std::snprintf(name, sizeof name, "fp4 experts, %ld of %ld rows%s", static_cast<long>(c.active),
+                    static_cast<long>(c.rows_each), feed == cuda::SkinnyFeed::kBulk ? ", bulk" : "");
+      cuda::UseSkinnyFeed(feed, bench.stages);
+      bench.Report(name, bench.Time(sets, run), static_cast<double>(c.active) * expert_bytes,
                    c.rows_each >= 16 ? static_cast<double>(slots) * 6.0 * kWidth * kInner : 0);
     }
   }
@@ -174,7 +179,7 @@ void BenchExperts(const Bench& bench) {
 }
 
 void BenchWide(const Bench& bench) {
-  constexpr int64_t kRows = 4096;
+  constexpr int64_t kTokens = 4096;
   for (const LinearCase& c :
        {LinearCase{"wide fp8 wq_b 32768x1280", 32768, 1280, 1}, LinearCase{"wide fp8 wo_b 5120x8192", 5120, 8192, 1},
         LinearCase{"wide fp8 wo_a 8192x4096 of 8 groups", 8192, 4096, 8},
@@ -182,18 +187,18 @@ void BenchWide(const Bench& bench) {
         LinearCase{"wide fp8 shared w1 2304x5120", 2304, 5120, 1}}) {
     if (!bench.Wanted(c.name)) continue;
     const DeviceWeight weight(bench, WeightFormat::kF8Block32, c.outputs, c.columns, 3);
-    const DeviceRows x(bench, kRows, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
-    Buffer out(kRows * c.outputs * 4), expected(64 * c.outputs * 4);
-    const FloatView view(out.as<float>(), kRows, c.outputs);
-    const auto run = [&](int) { cuda::WideLinear(bench.stream, x.quantised, kRows, weight.view, c.groups, view); };
+    const DeviceRows x(bench, kTokens, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
+    Buffer out(kTokens * c.outputs * 4), expected(64 * c.outputs * 4);
+    const FloatView view(out.as<float>(), kTokens, c.outputs);
+    const auto run = [&](int) { cuda::WideLinear(bench.stream, x.quantised, kTokens, weight.view, c.groups, view); };
     run(0);
-    const cuda::Bf16Rows last{x.quantised.values + (kRows - 64) * x.quantised.columns, x.quantised.columns};
-    cuda::SkinnyLinear(bench.stream, last, 64, weight.view, c.groups, {expected.as<float>(), 64, c.outputs});
-    std::printf("%-46s |difference| %.1e of the skinny product's\n", c.name,
-                RelativeDifference(bench, view.row(kRows - 64), expected.as<float>(), 64 * c.outputs));
+    const cuda::Bf16Rows last{x.quantised.values + (kTokens - 64) * x.quantised.columns, x.quantised.columns};
+    cuda::DirectLinear(bench.stream, last, 64, weight.view, c.groups, {expected.as<float>(), 64, c.outputs});
+    std::printf("%-46s |difference| %.1e of DirectLinear's\n", c.name,
+                RelativeDifference(bench, view.row(kTokens - 64), expected.as<float>(), 64 * c.outputs));
     const double seconds = bench.Time(5, run);
-    bench.Report(Name(c.name, "rows", kRows), seconds, 0,
-                 2.0 * kRows * static_cast<double>(c.outputs) * static_cast<double>(c.columns));
+    bench.Report(Name(c.name, "rows", kTokens), seconds, 0,
+                 2.0 * kTokens * static_cast<double>(c.outputs) * static_cast<double>(c.columns));
   }
 }
 

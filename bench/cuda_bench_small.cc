@@ -1,5 +1,6 @@
 // The ops between the products: their times, and the share of the read bandwidth by the least they must move.
 #include "cuda_bench.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 
 namespace deepinfer::bench {
@@ -20,7 +21,8 @@ void BenchSmallOps(const Bench& bench) {
       streams(bench, most, kWidth * kStreams, 2, cuda::ColumnOrder::kFp8);
   Buffer out_buffer(most * kWidth * kStreams * 4), mix_buffer(most * 24 * 4), norm_buffer(kWidth * 4),
       fn_buffer(24 * kWidth * kStreams * 4), base_buffer(24 * 4), gate_buffer(kExperts * kWidth * 2),
-      logits_buffer(most * kExperts * 4), picks(most * 6 * 4), weights_buffer(most * 6 * 4);
+      logits_buffer(most * kExperts * 4), picks(most * 6 * 4), weights_buffer(most * 6 * 4), squares(most * 4),
+      collapsed_buffer(64 * kWidth * 4), terms_buffer(most * cuda::kExactTerms * kWidth * 2);
   FillFloats(bench.stream, norm_buffer.as<float>(), kWidth, 3);
   FillFloats(bench.stream, fn_buffer.as<float>(), 24 * kWidth * kStreams, 4);
   FillFloats(bench.stream, base_buffer.as<float>(), 24, 5);
@@ -32,6 +34,7 @@ void BenchSmallOps(const Bench& bench) {
   const WeightMatrix fn{fn_buffer.as<uint8_t>(), nullptr, WeightFormat::kF32, 24, kWidth * kStreams};
   const WeightMatrix gate{gate_buffer.as<uint8_t>(), nullptr, WeightFormat::kBF16, kExperts, kWidth};
   for (const int64_t rows : {1, 64, 4096}) {
+    const bool few = rows <= 64;  // as CudaOps decides
     const FloatView out(out_buffer.as<float>(), rows, kWidth);
     const FloatView wide(out_buffer.as<float>(), rows, kWidth * kStreams);
     const FloatView mix(mix_buffer.as<float>(), rows, 24);
@@ -41,18 +44,31 @@ void BenchSmallOps(const Bench& bench) {
       if (!bench.Wanted(name)) return;
       bench.Report(Name(name, rows), bench.Time(kSets, [&](int) { run(); }), bytes, 0);
     };
-    time("rms norm + quantise 5120", row_bytes * 1.5,
-         [&] { cuda::RmsNormQuantise(bench.stream, in, norm, 1e-20f, cuda::ColumnOrder::kFp8, x.quantised, {}); });
-    time("mix streams (projection, Sinkhorn)", 4 * row_bytes + 24 * kWidth * kStreams * 4.0, [&] {
-      cuda::CanonicalLinear(bench.stream, many, fn, 1, mix);
-      cuda::FinishMix(bench.stream, many, nullptr, kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
+    time("rms norm + quantise 5120", row_bytes * 3.5, [&] {
+      cuda::RmsNorm(bench.stream, in, norm, 1e-20f, out);
+      cuda::QuantiseRows(bench.stream, out, cuda::ColumnOrder::kFp8, x.quantised);
     });
-    time("collapse + norm", 5 * row_bytes,
-         [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}); });
+    time("mix streams (projection, Sinkhorn)", 4 * row_bytes + 24 * kWidth * kStreams * 4.0, [&] {
+      if (few) {
+        cuda::LinearAndSquares(bench.stream, many, fn, mix, squares.as<float>());
+      } else {
+        cuda::CanonicalLinear(bench.stream, many, fn, 1, mix);
+      }
+      cuda::FinishMix(bench.stream, many, few ? squares.as<float>() : nullptr, kStreams, base, base, 20, 1e-6f, 1e-20f,
+                      mix);
+    });
+    time("collapse + norm", (few ? 7 : 5) * row_bytes, [&] {
+      if (!few) return cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {});
+      const FloatView collapsed(collapsed_buffer.as<float>(), rows, kWidth);
+      cuda::Collapse(bench.stream, many, kStreams, mix, collapsed);
+      cuda::RmsNorm(bench.stream, collapsed, norm, 1e-20f, out);
+    });
     time("spread streams", 9 * row_bytes, [&] { cuda::SpreadStreams(bench.stream, in, mix, kStreams, wide); });
     time("router (gate, top-6)", row_bytes + kExperts * kWidth * 2.0, [&] {
       const FloatView logits(logits_buffer.as<float>(), rows, kExperts);
-      cuda::CanonicalLinear(bench.stream, in, gate, 1, logits);
+      const cuda::Bf16Rows terms{terms_buffer.as<uint16_t>(), kWidth};
+      cuda::SplitRows(bench.stream, in, cuda::ColumnOrder::kPlain, terms);
+      cuda::Bf16Linear(bench.stream, terms, rows, gate, logits);
       cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.as<int32_t>(), 6, 6,
                         {weights_buffer.as<float>(), rows, 6});
     });
