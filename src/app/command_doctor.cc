@@ -10,6 +10,7 @@
 #include "app/memory_plan.h"
 #include "app/terminal.h"
 #include "base/machine.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace deepinfer {
 namespace {
@@ -80,9 +81,10 @@ class DoctorCommand : public Command {
     row("memory", fmt::format("{}, {} available{}", HumanBytes(memory.total), HumanBytes(memory.available),
                               memory.limit > 0 ? ", limited to " + HumanBytes(memory.limit) : ""));
     if (gpus.empty()) row("GPU", "none");
+    const bool usable = CountCudaDevices() > 0;
     for (const Gpu& gpu : gpus) {
-      row("GPU", fmt::format("{}, {}, compute capability {}.{}; this version computes on the CPU only", gpu.name,
-                             HumanBytes(gpu.bytes), gpu.major, gpu.minor));
+      row("GPU", fmt::format("{}, {}, compute capability {}.{}; this build has {}", gpu.name, HumanBytes(gpu.bytes),
+                             gpu.major, gpu.minor, usable && gpu.major >= 9 ? "kernels for it" : "no kernels for it"));
     }
     if (!problem.empty()) row("model", "cannot be used: " + problem);
     for (const ModelVerdict& verdict : verdicts) {
