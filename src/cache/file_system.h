@@ -141,8 +141,8 @@ struct PosixOptions {
   double patience_seconds = 30;  ///< no operation ended for so long: they fail with kCancelled
 };
 
-/// The system's. A list of reads has an io_uring of its own; one with writes, and any where the kernel refuses rings,
-/// has a thread (io_thread.h).
+/// The system's. A list of reads has an io_uring of its own, or runs in Start where the kernel refuses rings; one with
+/// writes has a thread (io_thread.h).
 std::unique_ptr<FileSystem> MakePosixFileSystem(const PosixOptions& options = {});
 
 }  // namespace deepinfer

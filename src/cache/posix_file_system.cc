@@ -64,6 +64,7 @@ FileInfo ToInfo(const struct stat& from) {
 struct Batch {
   std::vector<FileOperation> operations;
   std::vector<IoPiece> pieces;
+  bool writes = false;
   std::unique_ptr<IoQueue> queue;
 };
 
@@ -124,7 +125,8 @@ class PosixFileSystem : public FileSystem {
         owner.push_back(i);
       }
     }
-    if (!batch->pieces.empty()) batch->queue = TakeQueue(std::ranges::any_of(batch->pieces, &IoPiece::write));
+    batch->writes = std::ranges::any_of(batch->pieces, &IoPiece::write);
+    if (!batch->pieces.empty()) batch->queue = TakeQueue(batch->writes);
     if (batch->queue != nullptr) {
       batch->queue->Start(batch->pieces);
     } else {
@@ -276,38 +278,35 @@ class PosixFileSystem : public FileSystem {
         short_before = piece.done < piece.bytes;
       }
     }
-    if (ended) return GiveBack(std::move(batch->queue));
+    if (ended) return GiveBack(*batch, std::move(batch->queue));
     batch->operations.assign(operations.begin(), operations.end());
     const std::lock_guard lock(mutex_);
     abandoned_.push_back(std::move(batch));
   }
 
-  /// A queue that nobody uses, or a new one: threads for writes, rings for the rest if there are rings here. Nothing
-  /// when the system has no more threads.
+  /// A queue that nobody uses, or a new one. Nothing: the caller's thread does the work.
   std::unique_ptr<IoQueue> TakeQueue(bool writes) {
-    const bool ring = !writes && options_.rings && !refused_;
+    if (!writes && (!options_.rings || refused_)) return nullptr;
     {
       const std::lock_guard lock(mutex_);
       std::erase_if(abandoned_, [](const std::unique_ptr<Batch>& batch) { return batch->queue->Drain(); });
-      std::vector<std::unique_ptr<IoQueue>>& free = ring ? rings_ : threads_;
+      std::vector<std::unique_ptr<IoQueue>>& free = writes ? threads_ : rings_;
       if (!free.empty()) {
         std::unique_ptr<IoQueue> queue = std::move(free.back());
         free.pop_back();
         return queue;
       }
     }
-    if (ring) {
-      if (std::unique_ptr<IoQueue> made = IoRing::Create()) return made;
-      refused_ = true;
-    }
-    return IoThread::Create();
+    if (writes) return IoThread::Create();
+    std::unique_ptr<IoQueue> ring = IoRing::Create();
+    if (ring == nullptr) refused_ = true;
+    return ring;
   }
 
-  void GiveBack(std::unique_ptr<IoQueue> queue) {
+  void GiveBack(const Batch& batch, std::unique_ptr<IoQueue> queue) {
     if (queue == nullptr) return;
-    const bool ring = dynamic_cast<IoRing*>(queue.get()) != nullptr;
     const std::lock_guard lock(mutex_);
-    (ring ? rings_ : threads_).push_back(std::move(queue));
+    (batch.writes ? threads_ : rings_).push_back(std::move(queue));
   }
 
   const PosixOptions options_;

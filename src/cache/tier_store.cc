@@ -1,5 +1,7 @@
 #include "cache/tier_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -58,7 +60,7 @@ TierStore::~TierStore() {
   }
   fetch_changed_.notify_all();
   for (std::thread& thread : fetch_threads_) thread.join();
-  Flush(options_.closing_seconds);
+  WriteRest(options_.closing_seconds);
   for (const auto& lane : lanes_) {
     std::vector<std::shared_ptr<Shared>> dropped;
     {
@@ -132,7 +134,7 @@ void TierStore::TakeDown(Lane& lane, const Status& why) {
 void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<Shared> shared = std::move(lane.queue.front());
   lane.queue.pop_front();
-  lane.busy = true;
+  ++lane.busy;
   lock.unlock();
   const std::span<const KvWrite> writes = shared->batch.writes;
   Status status;
@@ -155,16 +157,31 @@ void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
   lane.write_seconds += seconds;
   // A tier that was taken down has forgotten its queue.
   lane.queued_bytes = std::max<int64_t>(0, lane.queued_bytes - bytes);
-  lane.busy = false;
+  --lane.busy;
   lane.changed.notify_all();
 }
 
+void TierStore::WriteRest(double seconds) {
+  const double end = NowSeconds() + seconds;
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
+  for (const auto& lane : lanes_) {
+    std::unique_lock lock(lane->mutex);
+    lane->closing = true;
+    const auto idle = [&] { return lane->busy == 0; };
+    while (lane->changed.wait_until(lock, deadline, idle) && lane->up && !lane->queue.empty() && NowSeconds() < end) {
+      WriteNext(*lane, lock);
+    }
+  }
+}
+
 void TierStore::RunLane(Lane& lane) {
+  // Of this thread only. Nobody waits for it, and a step of the model waits for every thread that computes.
+  static_cast<void>(nice(19));
   std::unique_lock lock(lane.mutex);
   while (!lane.stop) {
     const double now = NowSeconds();
     const double due = lane.up ? lane.next_upkeep : lane.next_probe;
-    if (lane.up && !lane.queue.empty() && now < due) {
+    if (lane.up && !lane.queue.empty() && !lane.closing && now < due) {
       WriteNext(lane, lock);
       continue;
     }
@@ -173,12 +190,12 @@ void TierStore::RunLane(Lane& lane) {
       continue;
     }
     const bool up = lane.up;
-    lane.busy = up;
+    lane.busy += up ? 1 : 0;
     lock.unlock();
     const Status status = up ? lane.tier->Maintain() : lane.tier->Probe();
     if (up && !status.ok()) TakeDown(lane, status);
     lock.lock();
-    lane.busy = false;
+    lane.busy -= up ? 1 : 0;
     if (!lane.opened && !status.ok()) {
       ++lane.failures;
     }
@@ -201,7 +218,7 @@ bool TierStore::Flush(double seconds) {
   const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
   for (const auto& lane : lanes_) {
     std::unique_lock lock(lane->mutex);
-    const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && !lane->busy; });
+    const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && lane->busy == 0; });
     if (!empty) return false;
   }
   return true;

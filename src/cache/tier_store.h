@@ -5,7 +5,9 @@
 // A tier that fails is left alone, its queue is dropped, and it is probed at growing intervals until it works again. No
 // failure is an error for anybody: it is a miss, or a record that is not kept.
 //
-// Threads: one for each tier (writes, upkeep, probes) and a few for fetches.
+// Threads: one for each tier (writes, upkeep, probes) and a few for fetches. Those of tiers are as nice as can be:
+// where every processor computes, a tier falls behind rather than slow down a step; the destructor writes itself what
+// waits.
 // Thread-safety: all calls from any thread. Ownership: owns the tiers and the batches; what a fetch reads into is the
 // caller's and stays until the fetch has ended.
 #ifndef DEEPINFER_CACHE_TIER_STORE_H_
@@ -114,7 +116,8 @@ class TierStore {
     std::condition_variable changed;
     std::deque<std::shared_ptr<Shared>> queue;
     int64_t queued_bytes = 0;
-    bool busy = false;
+    int busy = 0;          // calls of Write or Maintain under way
+    bool closing = false;  // the destructor writes the rest of the queue
     bool stop = false;
     bool opened = false;  // the first probe has ended
     bool up = false;
@@ -131,6 +134,7 @@ class TierStore {
   };
 
   void RunLane(Lane& lane);
+  void WriteRest(double seconds);
   void WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock);
   static void LetGo(const std::shared_ptr<Shared>& shared);
   void TakeDown(Lane& lane, const Status& why);
