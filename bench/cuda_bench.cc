@@ -1,7 +1,8 @@
 // Times the CUDA kernels at released widths against the limits of this GPU, measured in the same run: reads of device
 // memory, and a BF16 matrix product of cuBLAS.
 //
-// Usage: cuda_bench [--cublas=libcublas.so.13] [--only=PART OF A NAME]
+// Usage: cuda_bench [--cublas=libcublas.so.13] [--only=PART OF A NAME] [--stages=MOST STAGES OF BULK FEEDS] [--bulk]
+// --bulk: layers of experts use the bulk feed.
 #include "cuda_bench.h"
 
 #include <dlfcn.h>
@@ -145,6 +146,8 @@ int Main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], "--cublas=", 9) == 0) cublas = argv[i] + 9;
     if (std::strncmp(argv[i], "--only=", 7) == 0) bench.only = argv[i] + 7;
+    if (std::strncmp(argv[i], "--stages=", 9) == 0) bench.stages = std::atoi(argv[i] + 9);
+    if (std::strcmp(argv[i], "--bulk") == 0) bench.feed = cuda::SkinnyFeed::kBulk;
   }
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, 0), "no GPU");
@@ -160,11 +163,16 @@ int Main(int argc, char** argv) {
               properties.multiProcessorCount, properties.l2CacheSize / 1048576.0,
               bench.limits.read_bytes_per_second / 1e9, bench.limits.bf16_flops_per_second / 1e12,
               bench.limits.bf16_source.c_str());
+  cuda::UseSkinnyFeed(bench.feed, bench.stages);
   BenchLinear(bench);
   BenchExperts(bench);
   BenchWide(bench);
   BenchWideExperts(bench);
+  BenchAttention(bench);
+  BenchIndex(bench);
+  BenchExpertLayers(bench);
   BenchSmallOps(bench);
+  std::printf("%ld launches with the bulk feed\n", static_cast<long>(cuda::BulkSkinnyLaunches()));
   return 0;
 }
 

@@ -47,7 +47,9 @@ struct Limits {
 struct Bench {
   cudaStream_t stream = nullptr;
   Limits limits;
-  std::string only;  ///< part of a case's name, or empty
+  std::string only;                                    ///< part of a case's name, or empty
+  cuda::SkinnyFeed feed = cuda::SkinnyFeed::kThreads;  ///< of cases that do not compare feeds
+  int stages = 0;                                      ///< UseSkinnyFeed
   bool Wanted(const std::string& name) const { return name.find(only) != std::string::npos; }
   /// Seconds of one call of `run(i)`, i = 0 .. calls - 1: a graph of all calls, replayed; the median.
   double Time(int calls, const std::function<void(int)>& run) const;
@@ -78,6 +80,9 @@ void BenchLinear(const Bench& bench);
 void BenchExperts(const Bench& bench);
 void BenchWide(const Bench& bench);
 void BenchWideExperts(const Bench& bench);
+void BenchAttention(const Bench& bench);
+void BenchIndex(const Bench& bench);
+void BenchExpertLayers(const Bench& bench);
 void BenchSmallOps(const Bench& bench);
 
 }  // namespace deepinfer::bench

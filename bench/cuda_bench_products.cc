@@ -27,6 +27,44 @@ std::string Name(const char* name, const char* unit, int64_t count) {
   return text;
 }
 
+constexpr cuda::SkinnyFeed kFeeds[] = {cuda::SkinnyFeed::kThreads, cuda::SkinnyFeed::kBulk};
+
+/// The name of a case with this feed, which launches use from now on.
+std::string Use(const Bench& bench, cuda::SkinnyFeed feed, const std::string& name) {
+  cuda::UseSkinnyFeed(feed, bench.stages);
+  return feed == cuda::SkinnyFeed::kBulk ? name + ", bulk" : name;
+}
+
+/// One launch for several small weights.
+void BenchLinears(const Bench& bench, const char* name, const std::vector<int64_t>& outputs) {
+  if (!bench.Wanted(name)) return;
+  std::vector<std::vector<DeviceWeight>> sets;
+  int64_t bytes = 0;
+  for (const int64_t n : outputs) bytes += n * kWidth + n / 32 * (kWidth / 32);
+  for (int64_t i = 0; i < kSetBytes / bytes; ++i) {
+    sets.emplace_back();
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      sets.back().emplace_back(bench, WeightFormat::kF8Block32, outputs[k], kWidth, static_cast<uint64_t>(10 * i) + k);
+    }
+  }
+  const DeviceRows x(bench, 8, kWidth, 7, cuda::ColumnOrder::kFp8);
+  std::vector<Buffer> outs;
+  for (const int64_t n : outputs) outs.emplace_back(8 * n * 4);
+  for (const int64_t rows : {1, 8}) {
+    for (const cuda::SkinnyFeed feed : kFeeds) {
+      const std::string label = Use(bench, feed, Name(name, "rows", rows));
+      const double seconds = bench.Time(static_cast<int>(sets.size()), [&](int i) {
+        cuda::SkinnyProducts products;
+        for (size_t k = 0; k < outputs.size(); ++k) {
+          products[k] = {sets[static_cast<size_t>(i)][k].view, {outs[k].as<float>(), rows, outputs[k]}};
+        }
+        cuda::SkinnyLinears(bench.stream, x.quantised, rows, products, static_cast<int>(outputs.size()));
+      });
+      bench.Report(label, seconds, static_cast<double>(bytes), 0);
+    }
+  }
+}
+
 }  // namespace
 
 void BenchLinear(const Bench& bench) {
@@ -52,14 +90,20 @@ void BenchLinear(const Bench& bench) {
       std::printf("%-46s |difference| %.1e of the canonical order's\n", c.name,
                   RelativeDifference(bench, out.as<float>(), expected.as<float>(), 64 * c.outputs));
     }
-    for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
-      const double seconds = bench.Time(static_cast<int>(sets.size()), [&](int i) {
-        cuda::SkinnyLinear(bench.stream, x.quantised, rows, sets[static_cast<size_t>(i)].view, c.groups,
-                           {out.as<float>(), rows, c.outputs});
-      });
-      bench.Report(Name(c.name, "rows", rows), seconds, static_cast<double>(bytes), 0);
+    for (const int64_t rows : {1, 8, 16, 32, 64}) {
+      for (const cuda::SkinnyFeed feed : kFeeds) {
+        const std::string name = Use(bench, feed, Name(c.name, "rows", rows));
+        const double seconds = bench.Time(static_cast<int>(sets.size()), [&](int i) {
+          cuda::SkinnyLinear(bench.stream, x.quantised, rows, sets[static_cast<size_t>(i)].view, c.groups,
+                             {out.as<float>(), rows, c.outputs});
+        });
+        bench.Report(name, seconds, static_cast<double>(bytes), 0);
+      }
     }
   }
+  BenchLinears(bench, "fp8 wq_a + wkv", {1280, 512});
+  BenchLinears(bench, "fp8 shared w1 + w3", {2304, 2304});
+  cuda::UseSkinnyFeed(bench.feed, bench.stages);
 }
 
 void BenchExperts(const Bench& bench) {
@@ -102,7 +146,7 @@ void BenchExperts(const Bench& bench) {
                  device_weights = upload(routing);
     const DeviceRows x(bench, slots, kWidth, 5, cuda::ColumnOrder::kFp4);
     Buffer hidden(slots * kInner * 2), parts(slots * kWidth * 4);
-    const double seconds = bench.Time(sets, [&](int i) {
+    const auto run = [&](int i) {
       cuda::ExpertsPlan plan;
       plan.experts = device_experts.as<cuda::DeviceExpert>();
       plan.active = device_active.as<int32_t>() + i * c.active;
@@ -116,13 +160,17 @@ void BenchExperts(const Bench& bench) {
       plan.limit = 10;
       cuda::SkinnyExperts(bench.stream, plan, x.quantised, {hidden.as<uint16_t>(), kInner},
                           {parts.as<float>(), slots, kWidth});
-    });
-    char name[96];
-    std::snprintf(name, sizeof name, "fp4 experts, %ld of %ld rows", static_cast<long>(c.active),
-                  static_cast<long>(c.rows_each));
-    bench.Report(name, seconds, static_cast<double>(c.active) * expert_bytes,
-                 c.rows_each >= 16 ? static_cast<double>(slots) * 6.0 * kWidth * kInner : 0);
+    };
+    for (const cuda::SkinnyFeed feed : kFeeds) {
+      char name[96];
+      std::snprintf(name, sizeof name, "fp4 experts, %ld of %ld rows", static_cast<long>(c.active),
+                    static_cast<long>(c.rows_each));
+      const std::string label = Use(bench, feed, name);
+      bench.Report(label, bench.Time(sets, run), static_cast<double>(c.active) * expert_bytes,
+                   c.rows_each >= 16 ? static_cast<double>(slots) * 6.0 * kWidth * kInner : 0);
+    }
   }
+  cuda::UseSkinnyFeed(bench.feed, bench.stages);
 }
 
 void BenchWide(const Bench& bench) {

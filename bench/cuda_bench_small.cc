@@ -45,7 +45,7 @@ void BenchSmallOps(const Bench& bench) {
          [&] { cuda::RmsNormQuantise(bench.stream, in, norm, 1e-20f, cuda::ColumnOrder::kFp8, x.quantised, {}); });
     time("mix streams (projection, Sinkhorn)", 4 * row_bytes + 24 * kWidth * kStreams * 4.0, [&] {
       cuda::CanonicalLinear(bench.stream, many, fn, 1, mix);
-      cuda::FinishMix(bench.stream, many, kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
+      cuda::FinishMix(bench.stream, many, nullptr, kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
     });
     time("collapse + norm", 5 * row_bytes,
          [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}); });
@@ -53,7 +53,7 @@ void BenchSmallOps(const Bench& bench) {
     time("router (gate, top-6)", row_bytes + kExperts * kWidth * 2.0, [&] {
       const FloatView logits(logits_buffer.as<float>(), rows, kExperts);
       cuda::CanonicalLinear(bench.stream, in, gate, 1, logits);
-      cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.as<int32_t>(), 6,
+      cuda::FinishRoute(bench.stream, logits, bias, true, 1.5f, picks.as<int32_t>(), 6, 6,
                         {weights_buffer.as<float>(), rows, 6});
     });
   }

@@ -5,10 +5,11 @@
 #   bench/gpu.sh run FOLDER [OUT]     there, in the repository's root: op tests, golden files, sanitizers, benchmark
 #
 # `run` writes a log per step to OUT (a new folder under /tmp) and prints a summary. CUDA_BENCH_ONLY=PART times the cases
-# whose name has PART; GPU_STEPS="ops golden bench memcheck racecheck python" chooses steps.
+# whose name has PART; GPU_STEPS="ops golden bench prefill decode engine memcheck racecheck python" chooses steps.
+# Of these prefill, decode and engine measure the model of MODEL_BENCH (v41-flash:12) as a whole.
 set -euo pipefail
 
-programs=(tests/ops/cuda_ops_test tests/ops/cuda_golden_test bench/cuda_bench)
+programs=(tests/ops/cuda_ops_test tests/ops/cuda_golden_test bench/cuda_bench deepinfer)
 
 pack() {
   local build=$1 folder=$2 program
@@ -28,7 +29,8 @@ step() {
 }
 
 run() {
-  local folder=$1 program bin cublas steps=${GPU_STEPS:-ops golden bench memcheck racecheck}
+  local folder=$1 program bin cublas model=${MODEL_BENCH:-v41-flash:12}
+  local steps=${GPU_STEPS:-ops golden bench prefill decode engine memcheck racecheck}
   out=${2:-$(mktemp -d /tmp/deepinfer-gpu.XXXX)}
   bin=$(mktemp -d /tmp/deepinfer-bin.XXXX)
   for program in "$folder"/*.gz; do
@@ -46,6 +48,15 @@ run() {
       ops) step ops 200 "$bin/cuda_ops_test" --gtest_brief=1 ;;
       golden) step golden 200 "$bin/cuda_golden_test" ;;
       bench) step bench 240 "$bin/cuda_bench" --cublas="${cublas:-libcublas.so.13}" --only="${CUDA_BENCH_ONLY:-}" ;;
+      prefill) step prefill 300 "$bin/deepinfer" bench --synthetic "$model" --device cuda -p 8192 -n 0 ;;
+      decode)
+        step decode 400 "$bin/deepinfer" bench --synthetic "$model" --device cuda -p 0 -n 32 -d 32768 --depth-filled \
+          -b 1,16,64
+        ;;
+      engine)
+        step engine 300 "$bin/deepinfer" bench throughput --synthetic "$model" --device cuda --max-num-seqs 16 \
+          --num-prompts 16 --input-len 32 --output-len 64 --ctx 2048
+        ;;
       memcheck | racecheck)
         if [ -z "$sanitizer" ]; then
           echo "$name: no compute-sanitizer here"
@@ -56,7 +67,9 @@ run() {
         ;;
     esac
   done
-  [ ! -f "$out/bench.log" ] || cat "$out/bench.log"
+  for name in bench prefill decode engine; do
+    [ ! -f "$out/$name.log" ] || cat "$out/$name.log"
+  done
   for name in $steps; do
     grep -E 'Failure|FAILED|error:|Error' -A 4 "$out/$name.log" 2>/dev/null | head -n 60 || true
   done

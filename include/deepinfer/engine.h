@@ -28,7 +28,8 @@ enum class SpeculationRule : uint8_t {
 
 struct EngineOptions {
   std::string model;               ///< folder of the checkpoint
-  int threads = 0;                 ///< that compute; 0: all this process may use
+  std::string device = "auto";     ///< cpu, cuda (the first GPU), cuda:N, or auto: a GPU where there is one
+  int threads = 0;                 ///< that compute on the CPU; 0: all this process may use
   bool exact_activations = false;  ///< false: FP8 activations as released; true: unquantised
 
   int64_t max_num_seqs = 16;             ///< requests computed at once

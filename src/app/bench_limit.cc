@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "app/flags.h"
 #include "base/thread_pool.h"
 #include "model/sequence_state.h"
+#include "ops/cuda/device_limits.h"
+#include "ops/device.h"
 
 namespace deepinfer {
 namespace {
@@ -36,7 +39,15 @@ void LimitFlags::AddTo(CLI::App& flags) {
       "trying things out (default 1000)");
 }
 
-Result<cpu::MachineLimits> LimitFlags::Measure(int threads) const {
+Result<cpu::MachineLimits> LimitFlags::Measure(const std::string& device, int threads) const {
+  if (const int gpu = GpuOfDevice(device); gpu >= 0) {
+    const cuda::DeviceLimits limits = cuda::MeasureDeviceLimits(gpu, 1e-3 * milliseconds, int64_t{1} << 30);
+    // Unknown on other GPUs than SM90: nothing is bound by it.
+    const double tensor =
+        limits.tensor_flops_per_second > 0 ? limits.tensor_flops_per_second : std::numeric_limits<double>::infinity();
+    if (limits.read_bytes_per_second > 0) return cpu::MachineLimits{limits.read_bytes_per_second, tensor};
+    return Status::ResourceExhausted("the limits of the GPU cannot be measured: it has no GiB of memory left");
+  }
   ThreadPool pool(threads);
   // A GiB, which no cache holds, takes longer to fill than a short measurement lasts.
   const int64_t buffer_bytes = (int64_t{1} << 30) * std::clamp(milliseconds, 50, 1000) / 1000;

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <span>
+#include <string>
 
 #include "checkpoint/model_config.h"
 #include "deepinfer/engine.h"
@@ -23,12 +24,13 @@ class App;
 
 namespace deepinfer {
 
-/// The machine may be shared: limits are measured anew around each test, with the same number of threads.
+/// The machine may be shared: limits are measured anew around each test, with the same number of threads. On a GPU they
+/// are its own: fma_flops_per_second is the BF16 rate of the tensor cores.
 struct LimitFlags {
   int milliseconds = 1000;  ///< of one measurement
 
   void AddTo(CLI::App& flags);
-  Result<cpu::MachineLimits> Measure(int threads) const;
+  Result<cpu::MachineLimits> Measure(const std::string& device, int threads) const;
 };
 
 cpu::MachineLimits MeanOf(const cpu::MachineLimits& a, const cpu::MachineLimits& b);

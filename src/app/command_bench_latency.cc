@@ -69,7 +69,7 @@ class BenchLatencyCommand : public Command {
     if (compare_draft_ && engine_.options.draft_length == 0) {
       return Status::InvalidArgument("--compare-draft: needs --draft-length above 0");
     }
-    return synthetic_.Check(engine_.options.model);
+    return synthetic_.Check(engine_.options.model, engine_.options.device);
   }
 
   Result<int> Run() override {
@@ -103,7 +103,7 @@ class BenchLatencyCommand : public Command {
       side.asked.draft_length = 0;
     }
     for (Side& side : sides) {
-      DEEPINFER_ASSIGN_OR_RETURN(side.engine, OpenEngine(side.asked));
+      DEEPINFER_ASSIGN_OR_RETURN(side.engine, synthetic_.Open(side.asked));
     }
     return sides;
   }

@@ -71,7 +71,7 @@ class BenchThroughputCommand : public Command {
   Status Check() override {
     DEEPINFER_RETURN_IF_ERROR(load_.Check());
     DEEPINFER_RETURN_IF_ERROR(engine_.Check());
-    return synthetic_.Check(engine_.options.model);
+    return synthetic_.Check(engine_.options.model, engine_.options.device);
   }
 
   Result<int> Run() override {
@@ -80,7 +80,7 @@ class BenchThroughputCommand : public Command {
     if (synthetic_.given()) {
       DEEPINFER_ASSIGN_OR_RETURN(engine_.options.model, synthetic_.Make());
     }
-    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
+    DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, synthetic_.Open(engine_.options));
     DEEPINFER_ASSIGN_OR_RETURN(const ThroughputResult result, Measure(*engine));
     DEEPINFER_RETURN_IF_ERROR(WriteAll(1, json_ ? JsonText(*engine, result) : Text(*engine, result)));
     return kExitOk;
@@ -93,8 +93,10 @@ class BenchThroughputCommand : public Command {
     const int64_t count = num_prompts_ > 0 ? num_prompts_ : in_file > 0 ? in_file : kDefaultPrompts;
     DEEPINFER_ASSIGN_OR_RETURN(std::vector<GenerationRequest> requests,
                                load_.Make(engine, config.vocab_size, 0, count));
-    // Weights are paged in and buffers touched before the clock runs.
-    DEEPINFER_ASSIGN_OR_RETURN(std::vector<GenerationRequest> warm_up, load_.Make(engine, config.vocab_size, count, 2));
+    // Weights are paged in and buffers touched before the clock runs; of a generated model every expert is made.
+    const int64_t warm_ups = synthetic_.generated() ? 128 : 2;
+    DEEPINFER_ASSIGN_OR_RETURN(std::vector<GenerationRequest> warm_up,
+                               load_.Make(engine, config.vocab_size, count, warm_ups));
     for (GenerationRequest& request : warm_up) {
       request.sampling.max_tokens = std::min<int64_t>(request.sampling.max_tokens, 8);
     }
@@ -103,7 +105,8 @@ class BenchThroughputCommand : public Command {
     engine.ClearPrefixCache();
 
     const int threads = engine.options().threads;
-    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_before, limits_.Measure(threads));
+    const std::string& device = engine.options().device;
+    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_before, limits_.Measure(device, threads));
     ThroughputResult result;
     const EngineStatistics before = engine.statistics();
     {
@@ -114,7 +117,7 @@ class BenchThroughputCommand : public Command {
     }
     engine.WaitIdle();
     result.spent = Difference(before, engine.statistics());
-    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_after, limits_.Measure(threads));
+    DEEPINFER_ASSIGN_OR_RETURN(const cpu::MachineLimits limits_after, limits_.Measure(device, threads));
     result.figures = FiguresOf(result.generations);
     result.limit = LimitOf(config, result.generations, result.spent.encoder_rows, result.spent.decoder_rows,
                            MeanOf(limits_before, limits_after));

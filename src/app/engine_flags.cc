@@ -19,6 +19,7 @@ constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
 void EngineFlags::AddTo(CLI::App& flags) {
   environment_ = options.ApplyEnvironment();
   AddModelFlag(flags, &options.model);
+  AddDeviceFlag(flags, &options.device);
   AddThreadsFlag(flags, &options.threads);
   AddIntegerFlag(flags, "--ctx,--max-model-len", &options.max_model_len, 2, kAnyCount,
                  "Longest context in tokens, prompt and answer (default: the model's)");

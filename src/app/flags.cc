@@ -45,6 +45,7 @@ int64_t ParseInteger(const std::string& name, const std::string& text, int64_t l
 
 /// Fields whose flag is not their name with hyphens, and single words, which count as fields at the beginning only.
 constexpr std::pair<std::string_view, std::string_view> kFlagOfField[] = {
+    {"device", ""},
     {"max_model_len", "--ctx"},
     {"kv_memory_bytes", "--kv-memory"},
     {"kv_memory", "--kv-memory"},
@@ -154,6 +155,13 @@ CLI::Option* AddMemoryFlag(CLI::App& flags, const std::string& name, int64_t* va
     *value = *bytes;
   };
   return flags.add_option_function<std::string>(name, parse, help)->type_name("SIZE");
+}
+
+void AddDeviceFlag(CLI::App& flags, std::string* device) {
+  flags.add_option("--device", *device,
+                   fmt::format("Where to compute: cpu, cuda (the first GPU), cuda:N, or auto: a GPU where there is one "
+                               "(default {})",
+                               *device));
 }
 
 void AddThreadsFlag(CLI::App& flags, int* threads) {

@@ -30,6 +30,8 @@ CLI::Option* AddChoiceFlag(CLI::App& flags, const std::string& name, std::string
 /// A flag that may be given again and again, with one value each time.
 CLI::Option* AddRepeatedFlag(CLI::App& flags, const std::string& name, std::function<void(const std::string& text)> add,
                              const std::string& help);
+/// --device NAME, as ops/device.h reads it.
+void AddDeviceFlag(CLI::App& flags, std::string* device);
 /// --threads N; 0 stands for all.
 void AddThreadsFlag(CLI::App& flags, int* threads);
 /// --activation-quant official|off.

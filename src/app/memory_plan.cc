@@ -9,7 +9,7 @@ namespace deepinfer {
 MemoryPlan PlanOf(const EngineCore& engine) {
   const Checkpoint& checkpoint = *engine.files().checkpoint;
   MemoryPlan plan;
-  for (const SafetensorsFile& file : checkpoint.files()) plan.mapped_bytes += static_cast<int64_t>(file.file_bytes());
+  plan.mapped_bytes = checkpoint.bytes();
   plan.engram_table_bytes = SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
   plan.allocations = engine.memory_plan();
   for (const PlannedMemory& allocation : plan.allocations) {

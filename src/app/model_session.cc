@@ -9,46 +9,65 @@
 #include "app/find_model.h"
 #include "app/flags.h"
 #include "base/machine.h"
+#include "checkpoint/parameter_summary.h"
+#include "ops/device.h"
 
 namespace deepinfer {
 namespace {
 
 /// Prompt tokens of one step: enough rows to keep the arithmetic units busy, few enough to stop soon after Ctrl-C.
 constexpr int64_t kRowsPerStep = 512;
+constexpr int64_t kGpuRowsPerStep = 8192;
+
+/// What activations and sequences may take on the device, its weights counted.
+int64_t FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
+  if (ops.computes_on_host_memory()) return FindMemory().available;
+  return ops.free_bytes() - checkpoint.bytes() +
+         SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
+}
 
 }  // namespace
 
 void ModelFlags::AddTo(CLI::App& flags) {
   AddModelFlag(flags, &directory);
+  AddDeviceFlag(flags, &device);
   AddThreadsFlag(flags, &threads);
   AddIntegerFlag(flags, "--ctx", &context, 2, std::numeric_limits<int64_t>::max(),
                  "Longest context in tokens (default: what the tests need)");
+  AddIntegerFlag(flags, "--step-tokens", &step_tokens, 1, ModelOptions::kMostRowsPerStep,
+                 fmt::format("Prompt tokens of one step (default {}, on a GPU {})", kRowsPerStep, kGpuRowsPerStep));
   AddActivationFlag(flags, &activation_quant);
 }
 
-Result<std::unique_ptr<ModelSession>> ModelSession::Open(const ModelFlags& flags, int64_t context) {
+Status ModelFlags::Check() const { return NameFlags(CheckDeviceName(device)); }
+
+Result<std::unique_ptr<ModelSession>> ModelSession::Open(ModelFiles files, const ModelFlags& flags, int64_t context,
+                                                         int64_t sequences) {
   std::unique_ptr<ModelSession> session(new ModelSession());
-  DEEPINFER_ASSIGN_OR_RETURN(const std::filesystem::path folder, FindModel(flags.directory));
-  DEEPINFER_ASSIGN_OR_RETURN(session->files_, ModelFiles::Load(folder));
+  session->files_ = std::move(files);
   const int64_t longest = session->checkpoint().config().max_position_embeddings;
   if (context > longest) {
     return Status::InvalidArgument(fmt::format("--ctx: the model holds at most {} tokens, found {}", longest, context));
   }
+  session->threads_ = flags.threads > 0 ? flags.threads : AvailableThreads();
+  DEEPINFER_ASSIGN_OR_RETURN(session->ops_, MakeOps(flags.device, session->threads_));
+  const int64_t step_tokens = flags.step_tokens > 0                      ? flags.step_tokens
+                              : session->ops_->computes_on_host_memory() ? kRowsPerStep
+                                                                         : kGpuRowsPerStep;
   ModelOptions options;
   options.activation = flags.activation_quant == "off" ? ActivationFormat::kExact : ActivationFormat::kFp8Groups32;
   options.max_context = context;
-  options.max_rows_per_step = std::min(kRowsPerStep, context);
-  options.max_logits_rows = 1;
-  session->threads_ = flags.threads > 0 ? flags.threads : AvailableThreads();
-  session->ops_ = MakeCpuOps(session->threads_);
+  options.max_rows_per_step = std::max(std::min(step_tokens, context), sequences);
+  options.max_logits_rows = sequences;
+  const int64_t free = FreeBytes(*session->ops_, session->checkpoint());
   DEEPINFER_ASSIGN_OR_RETURN(
       session->model_, Model::Create(*session->files_.checkpoint, session->files_.token_map, *session->ops_, options));
-  const int64_t needed = session->model_->workspace_bytes() + session->model_->sequence_bytes(context);
-  const int64_t free = FindMemory().available;
-  if (free > 0 && needed > free) {
-    return Status::ResourceExhausted(
-        fmt::format("a context of {} tokens needs {} of memory, {} are free; give shorter tests or a smaller --ctx",
-                    context, HumanBytes(needed), HumanBytes(free)));
+  const int64_t needed = session->model_->workspace_bytes() + sequences * session->model_->sequence_bytes(context);
+  if (free != 0 && needed > free) {
+    return Status::ResourceExhausted(fmt::format(
+        "{} sequences of {} tokens need {} of memory, {} are free beside the weights; give shorter tests, fewer "
+        "sequences or smaller --ctx or --step-tokens",
+        sequences, context, HumanBytes(needed), HumanBytes(std::max<int64_t>(free, 0))));
   }
   return session;
 }

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace deepinfer {
 namespace {
@@ -15,7 +16,8 @@ uint64_t Bit(int64_t index) { return uint64_t{1} << (index % kWordBits); }
 
 }  // namespace
 
-Result<std::unique_ptr<BlockPool>> BlockPool::Create(int64_t block_bytes, int64_t blocks) {
+Result<std::unique_ptr<BlockPool>> BlockPool::Create(int64_t block_bytes, int64_t blocks,
+                                                     const DeviceAllocator& allocate) {
   if (block_bytes < 1 || block_bytes % kAlignment != 0) {
     return Status::InvalidArgument("block pool: blocks of " + std::to_string(block_bytes) +
                                    " bytes, a positive multiple of 64 expected");
@@ -25,10 +27,12 @@ Result<std::unique_ptr<BlockPool>> BlockPool::Create(int64_t block_bytes, int64_
   }
   std::unique_ptr<BlockPool> pool(new BlockPool(block_bytes, blocks));
   const bool fits = blocks == 0 || block_bytes <= std::numeric_limits<int64_t>::max() / blocks;
-  if (!fits || !pool->memory_.Allocate(block_bytes * blocks) || !pool->references_.Allocate(blocks)) {
+  Result<DeviceMemory> memory = fits ? allocate(block_bytes * blocks) : Status::ResourceExhausted("too many");
+  if (!memory.ok() || !pool->references_.Allocate(blocks)) {
     return Status::ResourceExhausted("block pool: the system has no room for " + std::to_string(blocks) +
                                      " blocks of " + std::to_string(block_bytes) + " bytes");
   }
+  pool->memory_ = std::move(*memory);
   pool->free_count_ = blocks;
   int64_t bits = blocks;
   do {

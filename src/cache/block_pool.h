@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/device_memory.h"
 #include "deepinfer/status.h"
 
 namespace deepinfer {
@@ -25,8 +26,9 @@ namespace deepinfer {
 class BlockPool {
  public:
   /// kInvalidArgument: block_bytes that is no positive multiple of 64, blocks outside 0 .. 2^31 - 1.
-  /// kResourceExhausted: the system has no address space for them.
-  static Result<std::unique_ptr<BlockPool>> Create(int64_t block_bytes, int64_t blocks);
+  /// kResourceExhausted: `allocate` has no memory for them.
+  static Result<std::unique_ptr<BlockPool>> Create(int64_t block_bytes, int64_t blocks,
+                                                   const DeviceAllocator& allocate = DeviceMemory::OnHost);
 
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
@@ -56,7 +58,7 @@ class BlockPool {
   int64_t block_bytes_ = 0;
   int64_t block_count_ = 0;
   int64_t free_count_ = 0;
-  AlignedBuffer<uint8_t> memory_;      // [block_count, block_bytes]
+  DeviceMemory memory_;                // [block_count, block_bytes]
   AlignedBuffer<int32_t> references_;  // [block_count]
   // Level 0 has a bit per block, 1 = free; level n + 1 a bit per word of level n, 1 = that word is not 0. The last
   // level is one word.

@@ -27,7 +27,8 @@ std::string Fingerprint(const Checkpoint& checkpoint) {
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   std::ifstream file(checkpoint.directory() / "config.json", std::ios::binary);
-  const std::string config((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string config((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (checkpoint.files().empty()) config = WriteModelConfig(checkpoint.config());
   XXH3_64bits_update(&state, config.data(), config.size());
   for (const SafetensorsFile& shard : checkpoint.files()) {
     const std::vector<TensorInfo>& tensors = shard.tensors();

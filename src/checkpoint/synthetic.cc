@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "checkpoint/synthetic_values.h"
 #include "checkpoint/weight_layout.h"
 
 namespace deepinfer {
@@ -38,67 +39,6 @@ class RandomWords {
  private:
   uint64_t state_;
 };
-
-// FNV-1a, so that a tensor's values follow from its name.
-uint64_t SeedOf(std::string_view name, uint64_t seed) {
-  uint64_t hash = 0xcbf29ce484222325 ^ (seed * 0x9e3779b97f4a7c15);
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash;
-}
-
-// The middles of `kCount` equally likely slices of the normal distribution, scaled to variance 1: drawing one at random
-// is a cheap normal variate that has no outliers.
-template <size_t kCount>
-const std::array<float, kCount>& NormalSlices() {
-  static const std::array<float, kCount> slices = [] {
-    std::array<float, kCount> values{};
-    double squares = 0;
-    for (size_t i = 0; i < kCount; ++i) {
-      const double wanted = (static_cast<double>(i) + 0.5) / kCount;
-      double low = -8, high = 8;
-      for (int step = 0; step < 60; ++step) {
-        const double middle = (low + high) / 2;
-        (std::erfc(-middle / std::sqrt(2.0)) / 2 < wanted ? low : high) = middle;
-      }
-      values[i] = static_cast<float>(low);
-      squares += low * low;
-    }
-    for (float& value : values) value /= static_cast<float>(std::sqrt(squares / kCount));
-    return values;
-  }();
-  return slices;
-}
-
-// Mean and standard deviation of a weight's elements.
-struct Distribution {
-  double mean = 0;
-  double deviation = 0;
-};
-
-Distribution DistributionOf(const WeightSlot& slot, const ModelConfig& config) {
-  const std::string_view name = slot.name;
-  const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
-  if (ends("_scale")) return {.mean = 0.5, .deviation = 0.1};
-  if (ends("norm.weight") || ends("norm1.weight") || ends("norm2.weight")) return {.mean = 1, .deviation = 0.1};
-  if (ends("q_weight") || ends("k_weight")) return {.mean = 1, .deviation = 0.1};
-  if (ends("attn_sink")) return {.mean = 0, .deviation = 0.2};
-  if (ends("engram.embed.weight")) return {.mean = 0, .deviation = 1};
-  if (ends("embed.weight")) return {.mean = 0, .deviation = 0.3};
-  if (slot.shape.size() == 1) return {.mean = 0, .deviation = 0.05};  // biases, image delimiters
-  Distribution matrix{.mean = 0, .deviation = 1 / std::sqrt(static_cast<double>(slot.columns()))};
-  if (ends("w2.weight") || ends("wo_b.weight")) {
-    matrix.deviation /= std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
-  }
-  return matrix;
-}
-
-// Hyper-connection offsets: read mostly one stream's worth, write with weight 1, keep each stream (spec c.3).
-float HyperConnectionBase(int64_t index, int64_t streams) {
-  if (index < streams) return streams == 1 ? 0.0f : -std::log(static_cast<float>(streams - 1));
-  if (index < 2 * streams) return 0;
-  const int64_t comb = index - 2 * streams;
-  return comb / streams == comb % streams ? 3.0f : 0.0f;
-}
 
 // Where the bytes of one shard go.
 class ShardFile {
@@ -214,7 +154,7 @@ class Writer {
   }
 
   Status WritePiece(const Piece& piece, ShardFile* file) {
-    RandomWords random(SeedOf(piece.tensor.name, seed_));
+    RandomWords random(TensorSeed(piece.tensor.name, seed_));
     const WeightSlot& slot = *piece.slot;
     const Distribution distribution = DistributionOf(slot, spec_.config);
     const bool float_values = slot.format == WeightFormat::kF32 || slot.format == WeightFormat::kBF16;
@@ -233,33 +173,6 @@ class Writer {
       if (progress_) progress_(done_, total_);
     }
     return Status::Ok();
-  }
-
-  // Random byte -> stored byte, and the larger of the two scale bytes that blocks use.
-  struct ByteTable {
-    std::array<uint8_t, 256> values{};
-    uint8_t scale = 0;
-  };
-
-  static ByteTable MakeByteTable(WeightFormat format, double deviation) {
-    // A block's scale is 2^s or 2^(s-1), equally likely: the values make up for the mean square of the two.
-    const double wanted = deviation / std::sqrt((1 + 0.25) / 2);
-    const bool fp4 = format == WeightFormat::kF4Row32;
-    // One standard deviation is 32 to 64 before rounding to E4M3 (the widest slice, at 2.9 of them, stays below 448)
-    // and 1.5 to 3 before rounding to E2M1 (the widest of sixteen, at 1.9, stays below 6).
-    const int exponent = fp4 ? std::ilogb(wanted / 1.5) : std::ilogb(wanted / 32);
-    const float spread = static_cast<float>(std::ldexp(wanted, -exponent));
-    ByteTable table;
-    table.scale = static_cast<uint8_t>(std::clamp(exponent + 127, 1, 254));
-    for (size_t byte = 0; byte < table.values.size(); ++byte) {
-      if (fp4) {
-        const auto nibble = [&](size_t slice) { return FloatToE2m1(NormalSlices<16>()[slice] * spread); };
-        table.values[byte] = static_cast<uint8_t>(nibble(byte & 15) | nibble(byte >> 4) << 4);
-      } else {
-        table.values[byte] = FloatToE4m3(NormalSlices<256>()[byte] * spread);
-      }
-    }
-    return table;
   }
 
   void FillTable(RandomWords* random, const std::array<uint8_t, 256>& table, size_t count) {

@@ -34,6 +34,37 @@ void DeriveStructure(ModelConfig* config) {
   config->dspark_target_layer_ids = {layers - 3, layers - 2, layers - 1};
 }
 
+// The release's layers at another depth: the shares of its layers that are window only (2 of 40), kv sources of ratio 2
+// (3) and Engram (2) are rounded, at least one each; the upper half is the decoder, which re-selects every fourth
+// layer. For 40 layers that is the release.
+void DeriveReleaseStructure(ModelConfig* config) {
+  const auto layers = static_cast<int32_t>(config->num_hidden_layers);
+  const auto share = [layers](int32_t of_release) {
+    constexpr int32_t kReleaseLayers = 40;
+    return std::max(1, (2 * layers * of_release + kReleaseLayers) / (2 * kReleaseLayers));
+  };
+  const int32_t encoder = share(2);
+  const int32_t decoder = layers / 2;
+  const int32_t sources = share(3);
+  config->compress_ratios.clear();
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    config->compress_ratios.push_back(layer < encoder ? 0 : layer < decoder ? 2 : 1);
+  }
+  config->compress_ratios.insert(config->compress_ratios.end(), static_cast<size_t>(config->num_nextn_predict_layers),
+                                 0);
+  config->kv_source_layer_ids.clear();
+  for (int32_t i = 0; i < sources; ++i) {
+    config->kv_source_layer_ids.push_back(encoder + i * (decoder - encoder) / sources);
+  }
+  config->engram_layer_ids = {1};
+  if (share(2) > 1) config->engram_layer_ids.push_back(config->kv_source_layer_ids.back());
+  config->kv_source_layer_ids.push_back(decoder);
+  config->index_source_layer_ids = config->kv_source_layer_ids;
+  for (int32_t layer = decoder + 4; layer < layers; layer += 4) config->index_source_layer_ids.push_back(layer);
+  config->candidate_source_layer_id = decoder;
+  config->dspark_target_layer_ids = {layers - 3, layers - 2, layers - 1};
+}
+
 // What belongs to the Nano tokenizer.
 ModelConfig NanoVocabulary() {
   ModelConfig config;
@@ -91,6 +122,17 @@ ModelConfig SmokeConfig() {
   return config;
 }
 
+// The release, but for the depth, the drafter and the size of the Engram tables, which live in host memory.
+ModelConfig ReleaseConfig() {
+  ModelConfig config;
+  config.num_hidden_layers = 12;  // fits one GPU of 141 GB
+  config.rope_scaling = {.factor = 16, .original_max_position_embeddings = 65536};
+  config.engram_vocab_size = 160000;
+  config.num_nextn_predict_layers = 0;
+  config.eos_token_ids = {1};
+  return config;
+}
+
 constexpr auto kShortForms = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"layers", "num_hidden_layers"},
     {"experts", "n_routed_experts"},
@@ -123,7 +165,7 @@ std::string KnownKeys() {
 }
 
 struct Override {
-  std::string_view key;  // as written
+  std::string key;  // as written
   const IntegerSetting* setting;
   int64_t value;
 };
@@ -142,7 +184,7 @@ Result<Override> ParseOverride(std::string_view item) {
   if (error != std::errc() || end != digits.data() + digits.size()) {
     return Status::InvalidArgument(fmt::format("synthetic spec: {}: expected {}=INTEGER, found '{}'", key, key, item));
   }
-  return Override{key, setting, value};
+  return Override{std::string(key), setting, value};
 }
 
 }  // namespace
@@ -156,15 +198,21 @@ Result<SyntheticSpec> ParseSyntheticSpec(std::string_view text) {
   } else if (name == "smoke") {
     spec.config = SmokeConfig();
     spec.shard_bytes = 2 << 20;  // several files also in a small checkpoint
+  } else if (name == "v41-flash") {
+    spec.config = ReleaseConfig();
+    spec.generated = true;
   } else {
-    return Status::InvalidArgument(fmt::format("synthetic spec: expected mid or smoke, found '{}'", name));
+    return Status::InvalidArgument(fmt::format("synthetic spec: expected mid, smoke or v41-flash, found '{}'", name));
   }
 
   std::vector<Override> overrides;
   std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    DEEPINFER_ASSIGN_OR_RETURN(const Override item, ParseOverride(rest.substr(0, comma)));
+    std::string setting(rest.substr(0, comma));
+    // v41-flash:12 is v41-flash:layers=12.
+    if (spec.generated && overrides.empty() && setting.find('=') == std::string::npos) setting.insert(0, "layers=");
+    DEEPINFER_ASSIGN_OR_RETURN(const Override item, ParseOverride(setting));
     overrides.push_back(item);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
@@ -182,7 +230,7 @@ Result<SyntheticSpec> ParseSyntheticSpec(std::string_view text) {
       }
       spec.config.*item.setting->member = item.value;
     }
-    if (counts) DeriveStructure(&spec.config);
+    if (counts) (spec.generated ? DeriveReleaseStructure : DeriveStructure)(&spec.config);
   }
   const Status status = CheckModelConfig(&spec.config);
   if (!status.ok()) return Status::InvalidArgument("synthetic spec: " + status.message());

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/generated_weights.h"
 #include "base/weight_matrix.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/safetensors.h"
@@ -127,15 +128,22 @@ class Checkpoint {
   /// not hold exactly the tensors that config.json asks for. Messages name file, tensor, expected and found.
   static Result<Checkpoint> Open(const std::filesystem::path& directory, const CheckpointOptions& options = {});
 
+  /// A checkpoint without files: weights that a GPU makes in its own memory (base/generated_weights.h); only the Engram
+  /// tables can be read here. `name` stands for the directory, which does not exist. Bytes are a function of tensor
+  /// name, shape and `seed`. kUnsupported: a vision tower; kResourceExhausted: no room for the tables.
+  static Result<Checkpoint> Generate(const ModelConfig& config, const std::string& name, uint64_t seed);
+
   Checkpoint(Checkpoint&&) = default;
   Checkpoint& operator=(Checkpoint&&) = default;
 
   const std::filesystem::path& directory() const { return directory_; }
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
-  /// The mapped files, in index order.
+  /// The mapped files, in index order; none of a generated checkpoint.
   const std::vector<SafetensorsFile>& files() const { return files_; }
   int64_t tensor_count() const;
+  /// Of all weights: the mapped files, or what is generated.
+  int64_t bytes() const;
 
  private:
   Checkpoint() = default;
@@ -144,6 +152,7 @@ class Checkpoint {
   ModelConfig config_;
   Weights weights_;
   std::vector<SafetensorsFile> files_;
+  std::unique_ptr<GeneratedWeights> generated_;
 };
 
 }  // namespace deepinfer

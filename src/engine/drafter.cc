@@ -13,23 +13,27 @@ constexpr float kSlotWeight = 0.02F;
 
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> Drafter::Create(Model& model, std::span<DecodeSlot> slots,
+Result<std::unique_ptr<Drafter>> Drafter::Create(Model& model, Ops& ops, std::span<DecodeSlot> slots,
                                                  const DrafterOptions& options, StepProfile profile) {
-  std::unique_ptr<Drafter> drafter(new Drafter(model, slots, options, std::move(profile)));
+  std::unique_ptr<Drafter> drafter(new Drafter(model, ops, slots, options, std::move(profile)));
   if (options.draft_length == 0) return drafter;
   const int64_t rows = std::ssize(slots) * drafter->window_;
   const int64_t width = std::ssize(model.config().dspark_target_layer_ids) * model.config().hidden_size;
-  if (!drafter->tap_storage_.Allocate(rows * width)) {
+  Result<DeviceMemory> memory = ops.Allocate(rows * width * static_cast<int64_t>(sizeof(float)));
+  if (!memory.ok()) {
     return Status::ResourceExhausted("no memory for the taps of " + std::to_string(slots.size()) +
                                      " sequences: " + std::to_string(rows * width * 4) +
                                      " bytes needed; lower max_num_seqs or set draft_length to 0");
   }
-  drafter->taps_ = FloatView(drafter->tap_storage_.data(), rows, width, width);
+  drafter->tap_storage_ = std::move(*memory);
+  drafter->taps_ = FloatView(reinterpret_cast<float*>(drafter->tap_storage_.data()), rows, width, width);
   return drafter;
 }
 
-Drafter::Drafter(Model& model, std::span<DecodeSlot> slots, const DrafterOptions& options, StepProfile profile)
+Drafter::Drafter(Model& model, Ops& ops, std::span<DecodeSlot> slots, const DrafterOptions& options,
+                 StepProfile profile)
     : model_(model),
+      ops_(ops),
       slots_(slots),
       options_(options),
       window_(model.layout()->window),
@@ -51,6 +55,8 @@ Drafter::Drafter(Model& model, std::span<DecodeSlot> slots, const DrafterOptions
     }
   }
   contexts_.reserve(2 * slots.size());
+  copy_from_.reserve(static_cast<size_t>(model.options().max_rows_per_step));
+  copy_to_.reserve(static_cast<size_t>(model.options().max_rows_per_step));
   items_.reserve(slots.size());
   drafting_.reserve(slots.size());
   survival_.reserve(slots.size() * block);
@@ -124,6 +130,8 @@ void Drafter::PlanVerification(std::span<StepRow> rows) {
 
 void Drafter::KeepTaps(std::span<const StepRow> rows, const ForwardResult& forward) {
   if (options_.draft_length == 0) return;
+  copy_from_.clear();
+  copy_to_.clear();
   for (size_t i = 0; i < rows.size(); ++i) {
     const StepRow& row = rows[i];
     DecodeSlot& slot = *row.slot;
@@ -135,12 +143,13 @@ void Drafter::KeepTaps(std::span<const StepRow> rows, const ForwardResult& forwa
     const int64_t known = row.decode ? end : std::ssize(slot.input->ids);
     for (int64_t position = std::max(first, known - window_); position < end; ++position) {
       if (position != slot.taps_end) slot.taps_begin = position;
-      const float* from = forward.taps.row(taps.first_tap + position - first);
-      std::copy_n(from, taps_.columns, taps_.row(row.item->slot * window_ + position % window_));
+      copy_from_.push_back(forward.taps.row(taps.first_tap + position - first));
+      copy_to_.push_back(taps_.row(row.item->slot * window_ + position % window_));
       slot.taps_end = position + 1;
       slot.taps_begin = std::max(slot.taps_begin, slot.taps_end - window_);
     }
   }
+  ops_.CopyFloats(copy_from_, taps_.columns, copy_to_);
 }
 
 Status Drafter::FlushTaps(std::span<DecodeSlot* const> slots) {
@@ -250,8 +259,8 @@ Status Drafter::DraftBlocks() {
       slot.confidence[k] = drafts->confidence[k * sequences + s];
       if (slot.draft_logits.empty()) continue;
       const auto row = static_cast<int64_t>(k * sequences + s);
-      std::copy_n(drafts->logits.row(row), drafts->logits.columns,
-                  slot.draft_logits.begin() + static_cast<int64_t>(k) * drafts->logits.columns);
+      ops_.CopyOut(drafts->logits.row(row), slot.draft_logits.data() + static_cast<int64_t>(k) * drafts->logits.columns,
+                   drafts->logits.columns * static_cast<int64_t>(sizeof(float)));
     }
     Survival(slot.confidence, calibration_, slot.survival);
   }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/device_memory.h"
 #include "deepinfer/engine.h"
 #include "engine/calibration.h"
 #include "engine/row_rules.h"
@@ -32,7 +32,7 @@ struct DrafterOptions {
 class Drafter {
  public:
   /// `slots`: all of the executor's; they stay where they are. kResourceExhausted: no memory for the taps.
-  static Result<std::unique_ptr<Drafter>> Create(Model& model, std::span<DecodeSlot> slots,
+  static Result<std::unique_ptr<Drafter>> Create(Model& model, Ops& ops, std::span<DecodeSlot> slots,
                                                  const DrafterOptions& options, StepProfile profile);
 
   /// A slot that begins: its drafts are expected to survive as others' do.
@@ -59,17 +59,20 @@ class Drafter {
   int64_t bytes() const { return tap_storage_.bytes(); }
 
  private:
-  Drafter(Model& model, std::span<DecodeSlot> slots, const DrafterOptions& options, StepProfile profile);
+  Drafter(Model& model, Ops& ops, std::span<DecodeSlot> slots, const DrafterOptions& options, StepProfile profile);
 
   int32_t Limit(const DecodeSlot& slot, int64_t length) const;
   Status FlushTaps(std::span<DecodeSlot* const> slots);
   Status DraftBlocks();
 
   Model& model_;
+  Ops& ops_;
   std::span<DecodeSlot> slots_;
   DrafterOptions options_;
   int64_t window_ = 0;
-  AlignedBuffer<float> tap_storage_;
+  DeviceMemory tap_storage_;
+  std::vector<const float*> copy_from_;
+  std::vector<float*> copy_to_;
   FloatView taps_;  // [slots * window, taps * D], row of position p: slot * window + p % window
   StepProfile profile_;
   SpeculationPlanner planner_;

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/machine.h"
 #include "checkpoint/fingerprint.h"
+#include "checkpoint/parameter_summary.h"
 #include "engine/measure_profile.h"
+#include "ops/device.h"
 #include "text/prompt_segments.h"
 
 namespace deepinfer {
@@ -16,6 +18,23 @@ namespace {
 
 /// Blocks of drafts after which the confidence head is calibrated for the first time.
 constexpr int64_t kFirstCalibration = 1000;
+
+/// Of a GPU: what kernels, temporaries and the driver take.
+constexpr int64_t kDeviceReserveBytes = int64_t{1} << 30;
+
+/// What the plan of an engine may take on the device that computes, its weights counted. kResourceExhausted: a GPU has
+/// no room for the weights.
+Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
+  if (ops.computes_on_host_memory()) return FindMemory().available;
+  const int64_t weights =
+      checkpoint.bytes() - SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
+  const int64_t free = ops.free_bytes() - kDeviceReserveBytes - weights;
+  if (free > 0) return free;
+  return Status::ResourceExhausted(fmt::format(
+      "device: the weights take {}, the GPU has {} free and {} are kept for temporaries; use --device cpu or "
+      "a GPU with more memory",
+      HumanBytes(weights), HumanBytes(ops.free_bytes()), HumanBytes(kDeviceReserveBytes)));
+}
 
 }  // namespace
 
@@ -78,9 +97,12 @@ Result<Generation> Engine::Generate(GenerationRequest request) {
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options,
                                                        const KvTierFactory& make_tiers) {
-  DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), FindMemory().available));
-  const int64_t free_bytes = FindMemory().available;
-  std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan)));
+  DEEPINFER_RETURN_IF_ERROR(options.Validate());
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                             MakeOps(options.device, options.threads > 0 ? options.threads : AvailableThreads()));
+  DEEPINFER_ASSIGN_OR_RETURN(const int64_t free_bytes, FreeBytes(*ops, *files.checkpoint));
+  DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), free_bytes));
+  std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan), std::move(ops)));
   DEEPINFER_RETURN_IF_ERROR(engine->Build(make_tiers));
   int64_t planned = 0;
   int64_t tiers = 0;
@@ -98,8 +120,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const E
   return engine;
 }
 
-EngineCore::EngineCore(ModelFiles files, EnginePlan plan)
-    : files_(std::move(files)), plan_(std::move(plan)), inbox_(std::make_shared<Inbox>()) {}
+EngineCore::EngineCore(ModelFiles files, EnginePlan plan, std::unique_ptr<Ops> ops)
+    : files_(std::move(files)), plan_(std::move(plan)), ops_(std::move(ops)), inbox_(std::make_shared<Inbox>()) {}
 
 Status EngineCore::Build(const KvTierFactory& make_tiers) {
   const ModelConfig& config = files_.checkpoint->config();
@@ -108,16 +130,17 @@ Status EngineCore::Build(const KvTierFactory& make_tiers) {
     control_tokens.push_back(*dsml);
   grammars_ = std::make_unique<GrammarCompiler>(*files_.tokenizer, static_cast<int32_t>(config.vocab_size),
                                                 std::move(control_tokens));
-  ops_ = MakeCpuOps(plan_.options.threads);
   DEEPINFER_ASSIGN_OR_RETURN(model_, Model::Create(*files_.checkpoint, files_.token_map, *ops_, plan_.model));
-  DEEPINFER_ASSIGN_OR_RETURN(kv_, KvManager::Create(plan_.kv));
+  DEEPINFER_ASSIGN_OR_RETURN(kv_, KvManager::Create(plan_.kv, [this](int64_t bytes) { return ops_->Allocate(bytes); }));
   fingerprint_ = Fingerprint(*files_.checkpoint);
   DEEPINFER_RETURN_IF_ERROR(BuildTiers(make_tiers));
-  if (!pieces_.Allocate(plan_.piece_bytes * plan_.options.max_num_seqs)) {
+  Result<DeviceMemory> pieces = ops_->Allocate(plan_.piece_bytes * plan_.options.max_num_seqs);
+  if (!pieces.ok()) {
     return Status::ResourceExhausted(
         fmt::format("no memory for the window rings of {} sequences: {}; lower max_num_seqs",
                     plan_.options.max_num_seqs, HumanBytes(plan_.piece_bytes * plan_.options.max_num_seqs)));
   }
+  pieces_ = std::move(*pieces);
   const int64_t block = std::max<int64_t>(config.dspark_block_size, 1);
   if (plan_.options.draft_length > 0) {
     if (plan_.options.profile_steps && plan_.options.variable_drafts) {
@@ -169,6 +192,11 @@ Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
   DEEPINFER_ASSIGN_OR_RETURN(
       KvTiers tiers, make_tiers ? make_tiers(kv_namespace_) : MakeKvTiers(plan_.options, kv_namespace_, secret));
   if (tiers.nearest_first.empty()) return Status::Ok();
+  if (!ops_->computes_on_host_memory()) {
+    return Status::Unsupported(
+        "device: KV tiers (kv_host_bytes, kv_disk, kv_shared) work with the CPU only so far; leave them out or use "
+        "cpu");
+  }
   tiers.store.block_bytes = plan_.kv.block_bytes;
   store_ = std::make_unique<TierStore>(std::move(tiers.nearest_first), tiers.store);
   KvTransferOptions transfers = tiers.transfers;

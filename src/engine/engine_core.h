@@ -60,7 +60,7 @@ class EngineCore final : public Engine {
   struct Inbox;
   class Stream;
 
-  EngineCore(ModelFiles files, EnginePlan plan);
+  EngineCore(ModelFiles files, EnginePlan plan, std::unique_ptr<Ops> ops);
 
   Status Build(const KvTierFactory& make_tiers);
   Status BuildTiers(const KvTierFactory& make_tiers);
@@ -80,7 +80,7 @@ class EngineCore final : public Engine {
   std::unique_ptr<GrammarCompiler> grammars_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
-  AlignedBuffer<uint8_t> pieces_;
+  DeviceMemory pieces_;
   StepProfile profile_;
   std::unique_ptr<KvManager> kv_;
   KvNamespace kv_namespace_;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "deepinfer/engine.h"
+#include "ops/device.h"
 
 namespace deepinfer {
 namespace {
@@ -55,6 +56,7 @@ std::string_view FinishReasonName(FinishReason reason) {
 }
 
 Status EngineOptions::Validate() const {
+  DEEPINFER_RETURN_IF_ERROR(CheckDeviceName(device));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0, " (0: all)"));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("max_num_seqs", max_num_seqs, 1));
   if (max_num_seqs > 4096) {

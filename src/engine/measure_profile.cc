@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/clock.h"
+#include "base/device_memory.h"
 #include "ops/sampling.h"
 
 namespace deepinfer {
@@ -25,15 +25,14 @@ Result<StepProfile> MeasureProfile(Model& model, Ops& ops, const EnginePlan& pla
   options.budget_seconds = kBudgetSeconds;
 
   const int64_t blocks = (options.max_rows + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens;
-  AlignedBuffer<uint8_t> memory;
-  if (!memory.Allocate(layout->PieceBytes() + blocks * layout->BlockBytes())) {
-    return Status::ResourceExhausted("no memory to profile steps");
-  }
-  const auto state = SequenceState::CreateLent(layout, options.max_rows, memory.data());
+  Result<DeviceMemory> memory = ops.Allocate(layout->PieceBytes() + blocks * layout->BlockBytes());
+  if (!memory.ok()) return Status::ResourceExhausted("no memory to profile steps");
+  DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<SequenceState> state,
+                             SequenceState::CreateLent(layout, options.max_rows, memory->data(), ops));
   const auto begin = [&] {
     state->Clear();
     for (int64_t i = 0; i < blocks; ++i) {
-      state->AttachBlock(memory.data() + layout->PieceBytes() + i * layout->BlockBytes());
+      state->AttachBlock(memory->data() + layout->PieceBytes() + i * layout->BlockBytes());
     }
   };
   // Ids that spread over the experts.

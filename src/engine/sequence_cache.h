@@ -58,7 +58,9 @@ struct KvManagerOptions {
 
 class KvManager {
  public:
-  static Result<std::unique_ptr<KvManager>> Create(const KvManagerOptions& options);
+  /// `allocate`: where KV blocks lie; snapshots are host memory.
+  static Result<std::unique_ptr<KvManager>> Create(const KvManagerOptions& options,
+                                                   const DeviceAllocator& allocate = DeviceMemory::OnHost);
 
   /// Matches `ids`, plans the replay and takes blocks for ids.size() + 1 tokens, so that at least `reserve` blocks stay
   /// free or evictable. False: there is no room now; nothing has changed.

@@ -20,18 +20,19 @@ Status NothingToChoose(const DecodeSlot& slot) {
 
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(Model& model, Ops& ops, const ExecutorOptions& options,
                                                            uint8_t* pieces, StepProfile profile) {
-  std::unique_ptr<StepExecutor> executor(new StepExecutor(model, ops, options, pieces));
+  std::unique_ptr<StepExecutor> executor(new StepExecutor(model, ops, options));
+  for (size_t i = 0; i < executor->slots_.size(); ++i) {
+    uint8_t* const piece = pieces + static_cast<int64_t>(i) * executor->layout_->PieceBytes();
+    DEEPINFER_ASSIGN_OR_RETURN(executor->slots_[i].state,
+                               SequenceState::CreateLent(executor->layout_, options.max_model_len, piece, ops));
+  }
   DEEPINFER_ASSIGN_OR_RETURN(executor->drafter_,
-                             Drafter::Create(model, executor->slots_, options.drafts, std::move(profile)));
+                             Drafter::Create(model, ops, executor->slots_, options.drafts, std::move(profile)));
   return executor;
 }
 
-StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces)
+StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options)
     : model_(model), ops_(ops), options_(options), layout_(model.layout()), slots_(static_cast<size_t>(options.slots)) {
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].state = SequenceState::CreateLent(layout_, options.max_model_len,
-                                                pieces + static_cast<int64_t>(i) * layout_->PieceBytes());
-  }
   mask_worker_.Reserve(slots_.size());
   const auto most_rows = static_cast<size_t>(model.options().max_rows_per_step);
   rows_.reserve(slots_.size());
@@ -43,8 +44,7 @@ StepExecutor::StepExecutor(Model& model, Ops& ops, const ExecutorOptions& option
 }
 
 int64_t StepExecutor::bytes() const {
-  const int64_t pages = 2 * std::ssize(layout_->sources) *
-                        ((options_.max_model_len + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens);
+  const int64_t pages = 1 + (options_.max_model_len + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens;
   const int64_t block = options_.drafts.draft_length > 0 ? model_.config().dspark_block_size : 0;
   const bool keeps_logits = options_.drafts.rule == SpeculationRule::kRejection;
   const int64_t draft_floats = block * (5 + (keeps_logits ? model_.config().vocab_size : 0));
@@ -82,6 +82,7 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
     if (!row.slot->broken.ok()) Fail(row, row.slot->broken, result);
   }
   if (status.ok()) status = Choose(result);
+  if (status.ok()) status = ops_.Finish();
   if (status.ok()) {
     for (StepRow& row : rows_) Accept(row, result);
     drafter_->KeepTaps(rows_, forward_);

@@ -47,7 +47,7 @@ class StepExecutor {
   int64_t bytes() const;
 
  private:
-  StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options, uint8_t* pieces);
+  StepExecutor(Model& model, Ops& ops, const ExecutorOptions& options);
 
   void Start(const SlotStart& start);
   void GatherRows(const StepPlan& plan);

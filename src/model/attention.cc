@@ -40,18 +40,23 @@ void ListSequences(StepContext& context, int layer) {
 // Moves the newest fresh rows of every sequence into its ring.
 void KeepWindowRows(StepContext& context, int layer) {
   Step& step = context.step;
+  const SequenceLayout& layout = step.items().front().sequence->layout();
+  const int64_t slots = layout.ring_slots;
+  step.pages.clear();
+  step.sources.clear();
+  step.destinations.clear();
   for (const StepItem& item : step.items()) {
-    const int64_t slots = item.sequence->layout().ring_slots;
     const int64_t kept = std::min<int64_t>(item.row_count, slots);
-    step.sources.clear();
-    step.destinations.clear();
     for (int64_t row = item.row_count - kept; row < item.row_count; ++row) {
-      step.sources.push_back(row);
-      step.destinations.push_back((item.first_position + row) % slots);
+      step.sources.push_back(item.first_row + row);
+      step.destinations.push_back(std::ssize(step.pages) * slots + (item.first_position + row) % slots);
     }
-    context.ops.CopyRows(context.workspace.FreshRows(item.first_row), step.sources, item.sequence->WindowRing(layer),
-                         step.destinations);
+    step.pages.push_back(item.sequence->WindowRing(layer).pages[0]);
   }
+  PackedRows rings = step.items().front().sequence->WindowRing(layer);
+  rings.pages = step.pages.data();
+  rings.device_pages = nullptr;
+  context.ops.CopyRows(context.workspace.FreshRows(0), step.sources, rings, step.destinations);
 }
 
 }  // namespace

@@ -23,44 +23,59 @@ void ListPairs(StepContext& context, int32_t tail_slot, ConstFloatView raw) {
   }
 }
 
-// Moves the newest raw rows of every sequence into its tail: at most two runs of consecutive slots.
+// Moves the newest raw rows of every sequence into its tail.
 void KeepTails(StepContext& context, int32_t tail_slot, ConstFloatView raw) {
   Step& step = context.step;
+  step.copy_from.clear();
+  step.copy_to.clear();
   for (const StepItem& item : step.items()) {
     const FloatView tail = item.sequence->Tail(tail_slot);
     const int64_t end = item.first_position + item.row_count;
-    int64_t position = std::max(item.first_position, end - tail.rows);
-    while (position < end) {
-      const int64_t slot = position % tail.rows;
-      const int64_t count = std::min(end - position, tail.rows - slot);
-      step.row_ids.clear();
-      for (int64_t i = 0; i < count; ++i) {
-        step.row_ids.push_back(static_cast<int32_t>(item.first_row + position + i - item.first_position));
-      }
-      GatherFloatRows(context.ops, raw, step.row_ids, tail.RowRange(slot, slot + count));
-      position += count;
+    for (int64_t position = std::max(item.first_position, end - tail.rows); position < end; ++position) {
+      step.copy_from.push_back(raw.row(item.first_row + position - item.first_position));
+      step.copy_to.push_back(tail.row(position % tail.rows));
     }
   }
+  context.ops.CopyFloats(step.copy_from, raw.columns, step.copy_to);
 }
 
 // Stores rows [count, .] of the step as the newest rows of each sequence's `pages`, but for those that a cached prefix
-// holds already.
+// holds already: a run of rows without a gap at once, which is all of them where nothing is recomputed.
 template <typename PagesOf>
 void StoreGroups(StepContext& context, int32_t ratio, ConstFloatView rows, const PagesOf& pages_of) {
   Step& step = context.step;
-  for (const StepItem& item : step.items()) {
-    int64_t first_row = ratio == 1 ? item.first_row : item.first_pair_row;
-    int64_t count = ratio == 1 ? item.row_count : item.pair_count;
-    int64_t first_group = ratio == 1 ? item.first_position : item.first_pair;
-    const int64_t cached = std::clamp<int64_t>(item.sequence->kv_floor() / ratio - first_group, 0, count);
-    first_row += cached;
-    first_group += cached;
-    count -= cached;
-    if (count == 0) continue;
+  PackedRows pages;
+  int64_t first_of_run = 0;
+  const auto store = [&] {
+    const int64_t count = std::ssize(step.destinations);
+    pages.pages = step.pages.data();
+    pages.device_pages = nullptr;
+    context.ops.StoreRows(rows.RowRange(first_of_run, first_of_run + count), pages, step.destinations);
+    step.pages.clear();
     step.destinations.clear();
-    for (int64_t i = 0; i < count; ++i) step.destinations.push_back(first_group + i);
-    context.ops.StoreRows(rows.RowRange(first_row, first_row + count), pages_of(*item.sequence), step.destinations);
+  };
+  step.pages.clear();
+  step.destinations.clear();
+  for (const StepItem& item : step.items()) {
+    const int64_t first_row = ratio == 1 ? item.first_row : item.first_pair_row;
+    const int64_t count = ratio == 1 ? item.row_count : item.pair_count;
+    const int64_t first_group = ratio == 1 ? item.first_position : item.first_pair;
+    const int64_t cached = std::clamp<int64_t>(item.sequence->kv_floor() / ratio - first_group, 0, count);
+    if (cached > 0 && !step.destinations.empty()) store();
+    if (count == cached) continue;
+    pages = pages_of(*item.sequence);
+    if (step.destinations.empty()) first_of_run = first_row + cached;
+    const int64_t per_page = pages.rows_per_page;
+    int64_t last_page = -1;
+    for (int64_t group = first_group + cached; group < first_group + count; ++group) {
+      if (group / per_page != last_page) {
+        last_page = group / per_page;
+        step.pages.push_back(pages.pages[last_page]);
+      }
+      step.destinations.push_back((std::ssize(step.pages) - 1) * per_page + group % per_page);
+    }
   }
+  if (!step.destinations.empty()) store();
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ void DraftScratch::Reserve(int64_t sequences, int64_t block) {
   proposal_rows.reserve(rows);
   block_ids.reserve(static_cast<size_t>(block));
   ids.resize(rows);
+  confidence.resize(rows);
 }
 
 void ExtendDraftRings(StepContext& context, const DraftWeights& weights, std::span<const float> plain_frequencies,
@@ -33,11 +34,12 @@ void ExtendDraftRings(StepContext& context, const DraftWeights& weights, std::sp
   step.row_ids.clear();
   step.sources.clear();
   step.destinations.clear();
-  for (const DraftContext& item : items) {
+  for (size_t s = 0; s < items.size(); ++s) {
+    const DraftContext& item = items[s];
     for (int64_t i = skipped(item); i < item.row_count; ++i) {
       step.row_ids.push_back(static_cast<int32_t>(item.first_tap + i));
       step.sources.push_back(item.first_position + i);
-      step.destinations.push_back((item.first_position + i) % slots);
+      step.destinations.push_back(static_cast<int64_t>(s) * slots + (item.first_position + i) % slots);
     }
   }
   const int64_t count = std::ssize(step.row_ids);
@@ -52,13 +54,12 @@ void ExtendDraftRings(StepContext& context, const DraftWeights& weights, std::sp
   ops.RmsNorm(main, weights.main_norm, context.rms_eps(), main);
   for (int stage = 0; stage < layout.stages; ++stage) {
     WindowVectors(context, weights.stages[static_cast<size_t>(stage)].attention, main, rope, kv);
-    int64_t row = 0;
-    for (const DraftContext& item : items) {
-      const int64_t rows = item.row_count - skipped(item);
-      ops.StoreRows(kv.RowRange(row, row + rows), item.sequence->DraftRing(stage),
-                    std::span(step.destinations).subspan(static_cast<size_t>(row), static_cast<size_t>(rows)));
-      row += rows;
-    }
+    step.pages.clear();
+    for (const DraftContext& item : items) step.pages.push_back(item.sequence->DraftRing(stage).pages[0]);
+    PackedRows rings = items.front().sequence->DraftRing(stage);
+    rings.pages = step.pages.data();
+    rings.device_pages = nullptr;
+    ops.StoreRows(kv, rings, step.destinations);
   }
   for (const DraftContext& item : items) {
     SequenceState& sequence = *item.sequence;
@@ -140,7 +141,8 @@ DraftResult RunDraftBlocks(StepContext& context, const Weights& weights, std::sp
   ops.Linear(confidence_input, weights.mtp.confidence_proj, ActivationFormat::kExact, 1, confidence);
   assert(confidence.stride == 1);
   const auto count = static_cast<size_t>(rows);
-  return {std::span(scratch->ids).first(count), {confidence.data, count}, logits};
+  ops.CopyOut(confidence.data, scratch->confidence.data(), rows * static_cast<int64_t>(sizeof(float)));
+  return {std::span(scratch->ids).first(count), std::span(scratch->confidence).first(count), logits};
 }
 
 }  // namespace deepinfer

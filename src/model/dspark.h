@@ -29,6 +29,7 @@ struct DraftScratch {
   std::vector<int32_t> proposal_rows;  // [b*S] sequence-major row of each proposal
   std::vector<int32_t> block_ids;      // [b]
   std::vector<int32_t> ids;            // [b*S]
+  std::vector<float> confidence;       // [b*S]
 };
 
 /// Feeds rows of taps [T, taps * D] to every stage's draft ring of their sequences. Positions that do not continue the

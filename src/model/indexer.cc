@@ -24,9 +24,7 @@ void SelectCompressedRows(StepContext& context, int layer, const IndexerWeights&
   ops.Rope(queries, heads, context.RopeOf(layer), false);
   ops.Linear(input, weights.weights_proj, ActivationFormat::kExact, 1, head_weights);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.index_head_dim * heads)));
-  for (int64_t row = 0; row < head_weights.rows; ++row) {
-    for (int64_t head = 0; head < heads; ++head) head_weights.row(row)[head] *= scale;
-  }
+  ops.Scale(scale, head_weights);
 
   context.step.index.clear();
   for (const StepItem& item : context.step.items()) {

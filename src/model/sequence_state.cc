@@ -32,9 +32,9 @@ int64_t KeysPageBytes(const SequenceLayout& layout, const KvSource& source) {
   return AlignUp(RowsPerPage(source) * PackedRowBytes(RowFormat::kIndexFp4, layout.index_head_dim).total());
 }
 
-int64_t TableBytes(const SequenceLayout& layout, int64_t tokens) {
-  const int64_t pages = layout.layers + layout.stages + 2 * PageCount(tokens) * std::ssize(layout.sources);
-  return pages * static_cast<int64_t>(sizeof(uint8_t*)) + tokens * static_cast<int64_t>(sizeof(int32_t));
+int64_t TableBytes(int64_t tokens) {
+  return (1 + PageCount(tokens)) * static_cast<int64_t>(sizeof(uint8_t*)) +
+         tokens * static_cast<int64_t>(sizeof(int32_t));
 }
 
 // What stands in front of the rings of a snapshot.
@@ -84,47 +84,57 @@ std::shared_ptr<const SequenceLayout> SequenceLayout::FromConfig(const ModelConf
 }
 
 int64_t SequenceLayout::PlannedBytes(int64_t capacity) const {
-  return PieceBytes() + PageCount(capacity) * BlockBytes() + TableBytes(*this, capacity);
+  return PieceBytes() + PageCount(capacity) * BlockBytes() + TableBytes(capacity);
 }
 
 int64_t SequenceLayout::UsedBytes(int64_t length) const { return PlannedBytes(length); }
 
 Result<std::unique_ptr<SequenceState>> SequenceState::Create(std::shared_ptr<const SequenceLayout> layout,
-                                                             int64_t capacity) {
+                                                             int64_t capacity, Ops& ops) {
   if (capacity < 1) {
     return Status::InvalidArgument("a sequence must hold at least 1 token, asked for " + std::to_string(capacity));
   }
   const int64_t block_bytes = layout->BlockBytes();
   const int64_t piece_bytes = layout->PieceBytes();
   const int64_t bytes = piece_bytes + PageCount(capacity) * block_bytes;
-  AlignedBuffer<uint8_t> memory;
-  if (!memory.Allocate(bytes)) {
+  Result<DeviceMemory> memory = ops.Allocate(bytes);
+  if (!memory.ok()) {
     return Status::ResourceExhausted("no memory for a sequence of " + std::to_string(capacity) +
                                      " tokens: " + std::to_string(bytes) + " bytes needed; ask for a shorter context");
   }
-  std::unique_ptr<SequenceState> state = CreateLent(std::move(layout), capacity, memory.data());
-  for (int64_t i = 0; i < PageCount(capacity); ++i) state->AttachBlock(memory.data() + piece_bytes + i * block_bytes);
-  state->memory_ = std::move(memory);
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
+                             CreateLent(std::move(layout), capacity, memory->data(), ops));
+  for (int64_t i = 0; i < PageCount(capacity); ++i) state->AttachBlock(memory->data() + piece_bytes + i * block_bytes);
+  state->memory_ = std::move(*memory);
   return state;
 }
 
-std::unique_ptr<SequenceState> SequenceState::CreateLent(std::shared_ptr<const SequenceLayout> layout,
-                                                         int64_t most_tokens, uint8_t* piece) {
-  return std::unique_ptr<SequenceState>(new SequenceState(std::move(layout), most_tokens, piece));
+Result<std::unique_ptr<SequenceState>> SequenceState::CreateLent(std::shared_ptr<const SequenceLayout> layout,
+                                                                 int64_t most_tokens, uint8_t* piece, Ops& ops) {
+  std::unique_ptr<SequenceState> state(new SequenceState(std::move(layout), most_tokens, piece, ops));
+  if (!ops.computes_on_host_memory()) {
+    DEEPINFER_ASSIGN_OR_RETURN(state->device_pages_,
+                               ops.Allocate(std::ssize(state->pages_) * static_cast<int64_t>(sizeof(uint8_t*))));
+    ops.CopyIn(state->pages_.data(), state->device_pages_.data(), sizeof(uint8_t*));
+  }
+  return state;
 }
 
-SequenceState::SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens, uint8_t* piece)
-    : layout_(std::move(layout)), most_tokens_(most_tokens), piece_(piece) {
+SequenceState::SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens, uint8_t* piece,
+                             Ops& ops)
+    : layout_(std::move(layout)), ops_(ops), most_tokens_(most_tokens), piece_(piece) {
   const SequenceLayout& plan = *layout_;
-  for (int32_t i = 0; i < plan.layers + plan.stages; ++i) rings_.push_back(piece + i * RingBytes(plan));
   uint8_t* tails = piece + (plan.layers + plan.stages) * RingBytes(plan);
   for (int32_t i = 0; i < plan.tails; ++i) tails_.push_back(reinterpret_cast<float*>(tails + i * TailBytes(plan)));
-  const int64_t blocks = PageCount(most_tokens);
-  for (int64_t i = 0; i < std::ssize(plan.sources); ++i) {
-    rows_begin_.push_back(2 * i * blocks);
-    keys_begin_.push_back((2 * i + 1) * blocks);
+  int64_t offset = 0;
+  for (const KvSource& source : plan.sources) {
+    rows_offset_.push_back(offset);
+    offset += RowsPageBytes(plan, source);
+    keys_offset_.push_back(offset);
+    offset += KeysPageBytes(plan, source);
   }
-  pages_.resize(static_cast<size_t>(2 * std::ssize(plan.sources) * blocks));
+  pages_.resize(static_cast<size_t>(1 + PageCount(most_tokens)));
+  pages_[0] = piece;
   ids_.reserve(static_cast<size_t>(most_tokens));
 }
 
@@ -132,14 +142,12 @@ int64_t SequenceState::capacity() const { return std::min(most_tokens_, blocks_ 
 
 void SequenceState::AttachBlock(uint8_t* block) {
   assert(blocks_ < PageCount(most_tokens_));
-  for (size_t i = 0; i < layout_->sources.size(); ++i) {
-    const KvSource& source = layout_->sources[i];
-    pages_[static_cast<size_t>(rows_begin_[i] + blocks_)] = block;
-    block += RowsPageBytes(*layout_, source);
-    pages_[static_cast<size_t>(keys_begin_[i] + blocks_)] = block;
-    block += KeysPageBytes(*layout_, source);
-  }
   ++blocks_;
+  pages_[static_cast<size_t>(blocks_)] = block;
+  if (device_pages_.data() != nullptr) {
+    ops_.CopyIn(&pages_[static_cast<size_t>(blocks_)],
+                device_pages_.data() + blocks_ * static_cast<int64_t>(sizeof(uint8_t*)), sizeof(uint8_t*));
+  }
 }
 
 void SequenceState::Clear() {
@@ -172,36 +180,45 @@ void SequenceState::SaveRings(int64_t position, bool encoder_only, uint8_t* to) 
   const int64_t rings = encoder_only ? layout_->first_decoder_layer : layout_->layers + layout_->stages;
   const SnapshotHeader header = {position, draft_begin_, std::min(draft_end_, position), rings};
   std::memcpy(to, &header, sizeof(header));
-  std::memcpy(to + kSnapshotHeaderBytes, piece_, static_cast<size_t>(rings * RingBytes(*layout_)));
+  ops_.CopyOut(piece_, to + kSnapshotHeaderBytes, rings * RingBytes(*layout_));
 }
 
 bool SequenceState::LoadRings(const uint8_t* from) {
   SnapshotHeader header;
   std::memcpy(&header, from, sizeof(header));
   if (header.position != length()) return false;
-  std::memcpy(piece_, from + kSnapshotHeaderBytes, static_cast<size_t>(header.rings * RingBytes(*layout_)));
+  ops_.CopyIn(from + kSnapshotHeaderBytes, piece_, header.rings * RingBytes(*layout_));
   if (header.rings == layout_->layers + layout_->stages && header.draft_begin < header.draft_end) {
     SetDraftRange(header.draft_begin, header.draft_end);
   }
   return true;
 }
 
+PackedRows SequenceState::RowsAt(int64_t first_page, int64_t offset, int32_t rows_per_page, RowFormat format,
+                                 int32_t channels) const {
+  PackedRows rows{pages_.data() + first_page, rows_per_page, format, channels, offset};
+  if (device_pages_.data() != nullptr) {
+    rows.device_pages = reinterpret_cast<uint8_t* const*>(device_pages_.data()) + first_page;
+  }
+  return rows;
+}
+
 PackedRows SequenceState::WindowRing(int layer) const {
-  return {rings_.data() + layer, layout_->ring_slots, RowFormat::kWindowFp8, layout_->head_dim};
+  return RowsAt(0, layer * RingBytes(*layout_), layout_->ring_slots, RowFormat::kWindowFp8, layout_->head_dim);
 }
 
 PackedRows SequenceState::DraftRing(int stage) const { return WindowRing(layout_->layers + stage); }
 
 PackedRows SequenceState::CompressedRows(int source) const {
   const auto slot = static_cast<size_t>(source);
-  return {pages_.data() + rows_begin_[slot], RowsPerPage(layout_->sources[slot]), RowFormat::kCompressedFp4,
-          layout_->head_dim};
+  return RowsAt(1, rows_offset_[slot], RowsPerPage(layout_->sources[slot]), RowFormat::kCompressedFp4,
+                layout_->head_dim);
 }
 
 PackedRows SequenceState::IndexKeys(int source) const {
   const auto slot = static_cast<size_t>(source);
-  return {pages_.data() + keys_begin_[slot], RowsPerPage(layout_->sources[slot]), RowFormat::kIndexFp4,
-          layout_->index_head_dim};
+  return RowsAt(1, keys_offset_[slot], RowsPerPage(layout_->sources[slot]), RowFormat::kIndexFp4,
+                layout_->index_head_dim);
 }
 
 FloatView SequenceState::Tail(int tail_slot) const {

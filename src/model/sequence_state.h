@@ -25,10 +25,11 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/device_memory.h"
 #include "base/tensor_view.h"
 #include "checkpoint/model_config.h"
 #include "deepinfer/status.h"
+#include "ops/ops.h"
 #include "ops/packed_rows.h"
 
 namespace deepinfer {
@@ -77,12 +78,13 @@ class SequenceState {
   static constexpr int32_t kPageTokens = 64;  ///< tokens whose rows share a page
 
   /// kInvalidArgument: capacity < 1; kResourceExhausted: the system has no address space for it.
-  static Result<std::unique_ptr<SequenceState>> Create(std::shared_ptr<const SequenceLayout> layout, int64_t capacity);
+  static Result<std::unique_ptr<SequenceState>> Create(std::shared_ptr<const SequenceLayout> layout, int64_t capacity,
+                                                       Ops& ops);
 
-  /// A state on lent memory: `piece` has layout->PieceBytes() bytes on a 64-byte boundary; no blocks yet. It can hold
-  /// up to `most_tokens`.
-  static std::unique_ptr<SequenceState> CreateLent(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens,
-                                                   uint8_t* piece);
+  /// A state on lent memory of `ops`: `piece` has layout->PieceBytes() bytes on a 64-byte boundary; no blocks yet. It
+  /// can hold up to `most_tokens`. kResourceExhausted: the device has no memory for its page table.
+  static Result<std::unique_ptr<SequenceState>> CreateLent(std::shared_ptr<const SequenceLayout> layout,
+                                                           int64_t most_tokens, uint8_t* piece, Ops& ops);
 
   /// Lends the block of the next kPageTokens positions; at most most_tokens of them.
   void AttachBlock(uint8_t* block);
@@ -99,7 +101,8 @@ class SequenceState {
   /// rows. The caller feeds the same ids again, encoder only; global rows are kept. Decoder rings stay.
   void RestartEncoder(int64_t position);
 
-  /// Copies the rings of all layers and stages, or of the encoder's layers only, into `to` [SnapshotBytes()]. The state
+  /// Copies the rings of all layers and stages, or of the encoder's layers only, into `to` [SnapshotBytes()], which is
+  /// host memory. The state
   /// is at most kRollback tokens beyond the even `position` for which the copy is made.
   void SaveRings(int64_t position, bool encoder_only, uint8_t* to) const;
   /// The rings of a snapshot, and its draft rings if it has them. False, and nothing changes: it was made for another
@@ -148,9 +151,13 @@ class SequenceState {
   Status Truncate(int64_t length);
 
  private:
-  SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens, uint8_t* piece);
+  SequenceState(std::shared_ptr<const SequenceLayout> layout, int64_t most_tokens, uint8_t* piece, Ops& ops);
+
+  PackedRows RowsAt(int64_t first_page, int64_t offset, int32_t rows_per_page, RowFormat format,
+                    int32_t channels) const;
 
   std::shared_ptr<const SequenceLayout> layout_;
+  Ops& ops_;
   int64_t most_tokens_ = 0;
   uint8_t* piece_ = nullptr;
   int64_t blocks_ = 0;
@@ -160,13 +167,13 @@ class SequenceState {
   int64_t rollback_floor_ = 0;
   int64_t draft_begin_ = 0;
   int64_t draft_end_ = 0;
-  AlignedBuffer<uint8_t> memory_;    // of a state that owns its memory
-  std::vector<int32_t> ids_;         // reserved to most_tokens
-  std::vector<uint8_t*> rings_;      // [layers + stages], one page each
-  std::vector<uint8_t*> pages_;      // per source: rows pages, then keys pages, of every block
-  std::vector<int64_t> rows_begin_;  // [sources], index of the first rows page in pages_
-  std::vector<int64_t> keys_begin_;  // [sources]
-  std::vector<float*> tails_;        // [tails]
+  DeviceMemory memory_;               // of a state that owns its memory
+  std::vector<int32_t> ids_;          // reserved to most_tokens
+  std::vector<uint8_t*> pages_;       // [1 + blocks], the piece, then the blocks
+  DeviceMemory device_pages_;         // the same on a device with memory of its own
+  std::vector<int64_t> rows_offset_;  // [sources], bytes from a block to the rows page of a source
+  std::vector<int64_t> keys_offset_;  // [sources]
+  std::vector<float*> tails_;         // [tails]
 };
 
 }  // namespace deepinfer

@@ -12,6 +12,9 @@ void Step::Reserve(int64_t max_rows) {
   index.reserve(count);
   sources.reserve(count);
   destinations.reserve(count);
+  pages.reserve(count);
+  copy_from.reserve(count);
+  copy_to.reserve(count);
   row_ids.reserve(count);
   first_of_pair.reserve(count);
   second_of_pair.reserve(count);

@@ -62,6 +62,9 @@ class Step {
   std::vector<IndexSequence> index;
   std::vector<int64_t> sources;
   std::vector<int64_t> destinations;
+  std::vector<const float*> copy_from;
+  std::vector<float*> copy_to;
+  std::vector<uint8_t*> pages;  // of the rows that one op stores for all sequences
   std::vector<int32_t> row_ids;
   std::vector<const float*> first_of_pair;
   std::vector<const float*> second_of_pair;

@@ -41,7 +41,7 @@ Result<std::unique_ptr<Model>> TextModel::Create(const Checkpoint& checkpoint, s
   }
   const WorkspaceLimits limits{model->options_.max_rows_per_step, model->options_.max_logits_rows,
                                model->options_.max_draft_sequences};
-  DEEPINFER_RETURN_IF_ERROR(model->workspace_.Allocate(config, limits));
+  DEEPINFER_RETURN_IF_ERROR(model->workspace_.Allocate(config, limits, ops));
   DEEPINFER_RETURN_IF_ERROR(ops.Reserve(ScratchLimitsFor(config, limits, options.max_context)));
   model->step_.Reserve(std::max(limits.rows, limits.draft_sequences * config.dspark_block_size));
   model->drafts_.Reserve(limits.draft_sequences, config.dspark_block_size);
@@ -70,7 +70,7 @@ Result<std::unique_ptr<SequenceState>> TextModel::NewSequence(int64_t max_tokens
     return Status::InvalidArgument("a sequence of " + std::to_string(max_tokens) +
                                    " tokens is longer than max_context = " + std::to_string(options_.max_context));
   }
-  return SequenceState::Create(layout_, max_tokens);
+  return SequenceState::Create(layout_, max_tokens, ops_);
 }
 
 StepContext TextModel::Context(ForwardProbe* probe) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/dot_order.h"
 
@@ -29,7 +31,8 @@ class Workspace::Planner {
   int64_t size_ = 0;
 };
 
-void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, Planner& planner) {
+void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, Planner& planner,
+                     Planner& hash_planner) {
   const bool drafts = config.num_nextn_predict_layers > 0;
   const bool compressed = !config.kv_source_layer_ids.empty();
   const int64_t block = drafts ? limits.draft_sequences * config.dspark_block_size : 0;
@@ -57,7 +60,7 @@ void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, P
   planner.Take(candidates ? tokens : 0, 1, &step.candidate_counts);
   planner.Take(rows, PackedRowBytes(RowFormat::kWindowFp8, config.head_dim).total(), &step.fresh);
   step.hashes.resize(config.engram_layer_ids.size());
-  for (TensorView<int64_t>& hashes : step.hashes) planner.Take(tokens, config.HashColumns(), &hashes);
+  for (TensorView<int64_t>& hashes : step.hashes) hash_planner.Take(tokens, config.HashColumns(), &hashes);
   planner.Take(limits.logits_rows, config.vocab_size, &result.logits);
   planner.Take(tokens, taps * hidden, &result.taps);
 
@@ -107,26 +110,45 @@ void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, P
   planner.Take(block, config.vocab_size, &draft.logits);
 }
 
-Status Workspace::Allocate(const ModelConfig& config, const WorkspaceLimits& limits) {
+Status Workspace::Allocate(const ModelConfig& config, const WorkspaceLimits& limits, Ops& ops) {
   Planner measure(nullptr);
-  Bind(config, limits, measure);
-  if (!memory_.Allocate(measure.size())) {
+  Planner measure_hashes(nullptr);
+  Bind(config, limits, measure, measure_hashes);
+  Result<DeviceMemory> memory = ops.Allocate(measure.size());
+  Result<DeviceMemory> hashes = DeviceMemory::OnHost(measure_hashes.size());
+  if (!memory.ok() || !hashes.ok()) {
     return Status::ResourceExhausted("no memory for the activations of " + std::to_string(limits.rows) +
                                      " rows per step: " + std::to_string(measure.size()) +
                                      " bytes needed; lower max_rows_per_step");
   }
+  memory_ = std::move(*memory);
+  hashes_ = std::move(*hashes);
   Planner bind(memory_.data());
-  Bind(config, limits, bind);
+  Planner bind_hashes(hashes_.data());
+  Bind(config, limits, bind, bind_hashes);
 
   head_dim_ = static_cast<int32_t>(config.head_dim);
   fresh_pages_.resize(static_cast<size_t>(step.fresh.rows));
   for (int64_t row = 0; row < step.fresh.rows; ++row) fresh_pages_[static_cast<size_t>(row)] = step.fresh.row(row);
-  for (int64_t row = 0; row < step.first_pre.rows; ++row) step.first_pre.row(row)[0] = 1.0f;
+  std::vector<float> first_pre(static_cast<size_t>(step.first_pre.rows * step.first_pre.columns));
+  for (int64_t row = 0; row < step.first_pre.rows; ++row) {
+    first_pre[static_cast<size_t>(row * step.first_pre.columns)] = 1.0f;
+  }
+  ops.CopyIn(first_pre.data(), step.first_pre.data, static_cast<int64_t>(first_pre.size() * sizeof(float)));
+  if (!ops.computes_on_host_memory()) {
+    const auto bytes = static_cast<int64_t>(fresh_pages_.size() * sizeof(uint8_t*));
+    DEEPINFER_ASSIGN_OR_RETURN(device_pages_, ops.Allocate(bytes));
+    ops.CopyIn(fresh_pages_.data(), device_pages_.data(), bytes);
+  }
   return Status::Ok();
 }
 
 PackedRows Workspace::FreshRows(int64_t first_row) const {
-  return {fresh_pages_.data() + first_row, 1, RowFormat::kWindowFp8, head_dim_};
+  PackedRows rows{fresh_pages_.data() + first_row, 1, RowFormat::kWindowFp8, head_dim_};
+  if (device_pages_.data() != nullptr) {
+    rows.device_pages = reinterpret_cast<uint8_t* const*>(device_pages_.data()) + first_row;
+  }
+  return rows;
 }
 
 ScratchLimits ScratchLimitsFor(const ModelConfig& config, const WorkspaceLimits& limits, int64_t max_context) {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/device_memory.h"
 #include "base/tensor_view.h"
 #include "checkpoint/model_config.h"
 #include "deepinfer/status.h"
@@ -43,7 +43,7 @@ struct StepBuffers {
   TensorView<int32_t> candidates;           // [T, candidate_topk_blocks]
   TensorView<int32_t> candidate_counts;     // [T, 1]
   TensorView<uint8_t> fresh;                // [R, bytes of a window row]
-  std::vector<TensorView<int64_t>> hashes;  // per Engram layer [T, hash columns]
+  std::vector<TensorView<int64_t>> hashes;  // per Engram layer [T, hash columns], host memory
 };
 
 /// Outputs that outlive the step, until the next Forward().
@@ -101,10 +101,10 @@ struct DraftBuffers {
 
 class Workspace {
  public:
-  /// kResourceExhausted when the system refuses the memory.
-  Status Allocate(const ModelConfig& config, const WorkspaceLimits& limits);
+  /// Takes the memory from `ops`. kResourceExhausted when there is none.
+  Status Allocate(const ModelConfig& config, const WorkspaceLimits& limits, Ops& ops);
 
-  int64_t bytes() const { return memory_.bytes(); }
+  int64_t bytes() const { return memory_.bytes() + hashes_.bytes() + device_pages_.bytes(); }
 
   StepBuffers step;
   ResultBuffers result;
@@ -120,10 +120,12 @@ class Workspace {
 
  private:
   class Planner;
-  void Bind(const ModelConfig& config, const WorkspaceLimits& limits, Planner& planner);
+  void Bind(const ModelConfig& config, const WorkspaceLimits& limits, Planner& planner, Planner& hashes);
 
-  AlignedBuffer<uint8_t> memory_;
+  DeviceMemory memory_;
+  DeviceMemory hashes_;                // host memory
   std::vector<uint8_t*> fresh_pages_;  // [R]
+  DeviceMemory device_pages_;          // the same on a device with memory of its own
   int32_t head_dim_ = 0;
 };
 

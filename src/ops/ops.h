@@ -6,6 +6,10 @@
 //     run in an order fixed by shapes and absolute positions, never by the batch or the thread count.
 //  2. No allocation, no exceptions; scratch comes from Reserve(). Shapes are the caller's invariant (asserted).
 //  3. T may be 0. Outputs may not alias inputs unless the op says "in place".
+//  4. Views, packed pages and lists in views (picks, selections) lie in memory of Allocate(), or all of them in host
+//     memory; spans lie in host memory and are read before the op returns, but for GatherRows' row lists, which are
+//     host memory too. A device may run ops later, in their order: results are there after Finish(), ChooseTokens() and
+//     AcceptDrafts() wait for theirs.
 // Thread-safety: one thread drives an Ops object; it spreads work over its own pool. Ownership: views only.
 //
 // Shape symbols: T rows (tokens) of this step, D hidden size, n residual streams, H heads, Dh head width, R rotary
@@ -14,10 +18,12 @@
 #define DEEPINFER_OPS_OPS_H_
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
 
+#include "base/device_memory.h"
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
 #include "deepinfer/status.h"
@@ -106,6 +112,21 @@ class Ops {
   /// Bytes of scratch held.
   virtual int64_t scratch_bytes() const = 0;
 
+  /// Zero-filled memory that ops compute on. kResourceExhausted: the device has none left.
+  virtual Result<DeviceMemory> Allocate(int64_t bytes) { return DeviceMemory::OnHost(bytes); }
+  /// Bytes that Allocate() could still give, weights that are not on the device yet not counted; 0: as the system.
+  virtual int64_t free_bytes() const { return 0; }
+  /// Whether that memory can be read and written by the host.
+  virtual bool computes_on_host_memory() const { return true; }
+  /// Copies into memory of Allocate(), in the order of the ops; `host` may change after the call.
+  virtual void CopyIn(const void* host, void* to, int64_t bytes) { std::memcpy(to, host, static_cast<size_t>(bytes)); }
+  /// Copies from memory of Allocate() and waits for it.
+  virtual void CopyOut(const void* from, void* host, int64_t bytes) {
+    std::memcpy(host, from, static_cast<size_t>(bytes));
+  }
+  /// Waits for all ops so far. An error of the device is final: outputs since then mean nothing.
+  virtual Status Finish() { return Status::Ok(); }
+
   /// out.row(t) = table row ids[t]. table BF16 or F32 [V, D]; out [T, D].
   virtual void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) = 0;
 
@@ -151,6 +172,9 @@ class Ops {
   virtual void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                         std::span<const int64_t> destination) = 0;
 
+  /// Copies `columns` floats from each address of `from` to the same element of `to`.
+  virtual void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) = 0;
+
   /// x.row(i) = x.row(rows[i]), in place: keeps some rows of a step. rows strictly ascending; x has more rows than
   /// that.
   virtual void KeepRows(std::span<const int32_t> rows, FloatView x) = 0;
@@ -186,6 +210,9 @@ class Ops {
 
   /// hidden = silu(min(gate, limit)) * clamp(up, -limit, limit). gate, up, hidden [T, I]; hidden may be gate.
   virtual void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) = 0;
+
+  /// x *= factor, in place.
+  virtual void Scale(float factor, FloatView x) = 0;
 
   /// out += y. Same shape.
   virtual void Add(ConstFloatView y, FloatView out) = 0;

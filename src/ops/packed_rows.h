@@ -3,7 +3,8 @@
 // Within a page all value bytes of its rows come first, then all scale bytes (spec c.7, "Packing"):
 //   values of slot s at  page + s * value_bytes
 //   scales of slot s at  page + rows_per_page * value_bytes + s * scale_bytes
-// Element 2i sits in the low nibble of byte i. Row r lives in pages[r / rows_per_page], slot r % rows_per_page.
+// Element 2i sits in the low nibble of byte i. Row r lives in the page at pages[r / rows_per_page] + offset, slot
+// r % rows_per_page.
 //
 // Thread-safety: a value; distinct rows may be written by different threads. Ownership: none.
 #ifndef DEEPINFER_OPS_PACKED_ROWS_H_
@@ -43,13 +44,16 @@ struct PackedRows {
   int32_t rows_per_page = 1;
   RowFormat format = RowFormat::kWindowFp8;
   int32_t channels = 0;
+  int64_t offset = 0;  ///< bytes from an entry of `pages` to the page
+  /// The list itself in the memory of the device that the pages lie in; null where that is host memory.
+  uint8_t* const* device_pages = nullptr;
 
   uint8_t* values(int64_t row) const {
-    return pages[row / rows_per_page] + (row % rows_per_page) * PackedRowBytes(format, channels).values;
+    return pages[row / rows_per_page] + offset + (row % rows_per_page) * PackedRowBytes(format, channels).values;
   }
   uint8_t* scales(int64_t row) const {
     const RowBytes bytes = PackedRowBytes(format, channels);
-    return pages[row / rows_per_page] + rows_per_page * bytes.values + (row % rows_per_page) * bytes.scales;
+    return pages[row / rows_per_page] + offset + rows_per_page * bytes.values + (row % rows_per_page) * bytes.scales;
   }
 };
 

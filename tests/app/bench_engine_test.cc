@@ -114,6 +114,7 @@ TEST(BenchEngine, WrongFlagsAreUsageErrorsThatNameThem) {
       {{"throughput", "--output-len", "x"}, "--output-len"},
       {{"throughput", "--temperature", "3"}, "--temperature"},
       {{"throughput", "--synthetic", "huge"}, "huge"},
+      {{"throughput", "--synthetic", "v41-flash", "--device", "cpu"}, "needs --device cuda"},
       {{"throughput", "--max-num-seqs", "9999"}, "--max-num-seqs: expected at most 4096"},
       {{"latency", "--batch-size", "none"}, "--batch-size"},
       {{"latency", "--compare-sync", "--sync"}, "--compare-sync"},

@@ -57,6 +57,22 @@ TEST(Bench, TemporaryCheckpointIsRemovedAndTheTableIsMarkdown) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(Bench, BatchesDecodeBehindFilledContexts) {
+  const ProgramResult result = RunProgram(
+      {"bench", "--synthetic", "smoke",          "-p",       "0",   "-n",         "4",  "-d", "200", "-b", "1,3",
+       "-r",    "1",           "--depth-filled", "--device", "cpu", "--limit-ms", "20", "-o", "json"});
+  ASSERT_EQ(result.exit_status, 0) << result.err;
+  const Json rows = Json::parse(result.out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["test"], "tg4 @ d200");
+  EXPECT_EQ(rows[1]["test"], "tg4 b3 @ d200");
+  EXPECT_EQ(rows[1]["context"], "filled");
+  EXPECT_EQ(rows[0]["distinct_experts"], 2);
+  EXPECT_GE(rows[1]["distinct_experts"], 2);
+  EXPECT_LE(rows[1]["distinct_experts"], 6);
+  EXPECT_LT(rows[1]["bytes_per_token"].get<double>(), rows[0]["bytes_per_token"].get<double>());
+}
+
 TEST(Bench, WrongFlagsAreUsageErrorsThatNameThem) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"-p", "12,x"}, "--n-prompt"},
@@ -67,6 +83,11 @@ TEST(Bench, WrongFlagsAreUsageErrorsThatNameThem) {
       {{"--synthetic-dir", "here"}, "--synthetic-dir"},
       {{"-o", "xml"}, "--output"},
       {{"--limit-ms", "0"}, "--limit-ms"},
+      {{"--batch", "0"}, "--batch"},
+      {{"--depth-filled", "-d", "3"}, "--depth-filled"},
+      {{"--device", "tpu"}, "--device"},
+      {{"--synthetic", "v41-flash:12", "--device", "cpu"}, "needs --device cuda and a GPU"},
+      {{"--synthetic", "v41-flash:3"}, "layers"},
   };
   for (const auto& [flags, named] : cases) {
     std::vector<std::string> arguments = {"bench"};

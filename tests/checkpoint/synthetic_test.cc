@@ -50,8 +50,8 @@ TEST(SyntheticSpec, Overrides) {
 
 TEST(SyntheticSpec, ErrorsNameTheKey) {
   const auto error = [](std::string_view text) { return ParseSyntheticSpec(text).status().message(); };
-  EXPECT_EQ(error("huge"), "synthetic spec: expected mid or smoke, found 'huge'");
-  EXPECT_EQ(error(""), "synthetic spec: expected mid or smoke, found ''");
+  EXPECT_EQ(error("huge"), "synthetic spec: expected mid, smoke or v41-flash, found 'huge'");
+  EXPECT_EQ(error(""), "synthetic spec: expected mid, smoke or v41-flash, found ''");
   EXPECT_EQ(error("mid:expert=3").find("synthetic spec: unknown key 'expert', expected one of layers, experts,"), 0u);
   EXPECT_EQ(error("mid:vocab_size=3").find("synthetic spec: unknown key 'vocab_size'"), 0u);
   EXPECT_EQ(error("mid:,").find("synthetic spec: unknown key ''"), 0u);

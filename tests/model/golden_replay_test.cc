@@ -24,7 +24,10 @@ class LentSequence {
   LentSequence(LoadedModel& model, int64_t tokens, const AlignedBuffer<uint8_t>& blocks)
       : layout_(model.model().layout()) {
     EXPECT_TRUE(piece_.Allocate(layout_->PieceBytes()));
-    state_ = SequenceState::CreateLent(layout_, tokens, piece_.data());
+    Result<std::unique_ptr<SequenceState>> state =
+        SequenceState::CreateLent(layout_, tokens, piece_.data(), model.ops());
+    EXPECT_TRUE(state.ok()) << state.status().message();
+    state_ = std::move(*state);
     for (int64_t i = 0; (i + 1) * layout_->BlockBytes() <= blocks.size(); ++i) {
       state_->AttachBlock(blocks.data() + i * layout_->BlockBytes());
     }

@@ -32,6 +32,7 @@ class LoadedModel {
   LoadedModel(const std::filesystem::path& folder, std::unique_ptr<Ops> ops, const ModelOptions& options);
 
   Model& model() { return *model_; }
+  Ops& ops() { return *ops_; }
   const ModelConfig& config() const { return model_->config(); }
   Model* operator->() { return model_.get(); }
 

@@ -36,5 +36,13 @@ TEST(CudaPlan, PartsCoverTheColumnsOnce) {
   }
 }
 
+TEST(CudaPlan, LikelyRowsOfAnExpert) {
+  EXPECT_EQ(cuda::LikelyRowsOfExpert(1, 6, 384), 1);
+  EXPECT_EQ(cuda::LikelyRowsOfExpert(8, 6, 12), 8);
+  EXPECT_EQ(cuda::LikelyRowsOfExpert(64, 6, 384), 4);
+  EXPECT_EQ(cuda::LikelyRowsOfExpert(256, 6, 384), 10);
+  EXPECT_EQ(cuda::LikelyRowsOfExpert(64, 8, 8), 64);
+}
+
 }  // namespace
 }  // namespace deepinfer::test

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
+#include "cuda_test_util.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/skinny.h"
 #include "ops_test_util.h"
@@ -45,12 +47,28 @@ struct Shape {
   int groups;
 };
 
+constexpr Shape kShapes[] = {{128, 256, 1},  {256, 768, 1},  {128, 1280, 1}, {128, 2304, 1},
+                             {128, 4096, 1}, {384, 5120, 1}, {256, 1280, 2}, {384, 4096, 3}};
+
+/// run() with the bulk feed and that many stages has the bits it has with the other one.
+template <typename Run>
+void ExpectSameBits(std::initializer_list<int> stages, const Run& run) {
+  const Tensor expected = run();
+  for (const int most : stages) {
+    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kBulk, most);
+    const int64_t launches = cuda::BulkSkinnyLaunches();
+    const Tensor actual = run();
+    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
+    ASSERT_GT(cuda::BulkSkinnyLaunches(), launches) << "no tensor map";
+    ASSERT_TRUE(SameBits(actual.view(), expected.view())) << most << " stages";
+  }
+}
+
 TEST(CudaSkinny, LinearLikeReference) {
   Random random(1);
   const auto ops = MakeTensorOps();
   const auto reference = MakeReferenceOps();
-  for (const Shape& shape : {Shape{128, 256, 1}, Shape{256, 768, 1}, Shape{128, 1280, 1}, Shape{128, 2304, 1},
-                             Shape{128, 4096, 1}, Shape{384, 5120, 1}, Shape{256, 1280, 2}, Shape{384, 4096, 3}}) {
+  for (const Shape& shape : kShapes) {
     const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, shape.outputs, shape.columns, random);
     ASSERT_TRUE(cuda::SkinnyFits(weight, shape.groups));
     for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 40, 64, 65}) {
@@ -58,6 +76,52 @@ TEST(CudaSkinny, LinearLikeReference) {
       const Tensor x = RandomTensor(rows, shape.columns * shape.groups, random);
       ExpectClose(RunLinear(*ops, x, weight, shape.groups), RunLinear(*reference, x, weight, shape.groups), "linear");
       if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(CudaSkinny, LinearHasTheSameBitsByBulk) {
+  Random random(4);
+  const auto ops = MakeTensorOps();
+  for (const Shape& shape : kShapes) {
+    const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, shape.outputs, shape.columns, random);
+    for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 40, 64, 65}) {
+      SCOPED_TRACE(testing::Message() << "N " << shape.outputs << " K " << shape.columns << " T " << rows);
+      const Tensor x = RandomTensor(rows, shape.columns * shape.groups, random);
+      ExpectSameBits({0, 2, 3, 8}, [&] { return RunLinear(*ops, x, weight, shape.groups); });
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(CudaSkinny, SeveralLinearsHaveTheBitsOfEach) {
+  constexpr int64_t kColumns = 1280;
+  Random random(5);
+  // 2 parts, 2, 1 (so many row blocks), 2.
+  const int64_t outputs[] = {128, 384, 128 * 170, 256};
+  std::vector<DeviceWeight> weights;
+  for (const int64_t n : outputs) weights.emplace_back(RandomWeight(WeightFormat::kF8Block32, n, kColumns, random));
+  for (const int64_t rows : {1, 9, 70}) {
+    const DeviceRows x(RandomTensor(rows, kColumns, random), cuda::ColumnOrder::kFp8);
+    for (const cuda::SkinnyFeed feed : {cuda::SkinnyFeed::kThreads, cuda::SkinnyFeed::kBulk}) {
+      for (int count = 1; count <= cuda::kMostSkinnyProducts; ++count) {
+        SCOPED_TRACE(testing::Message() << rows << " rows, " << count << " weights");
+        std::vector<DeviceFloats> outs;
+        cuda::SkinnyProducts products;
+        for (int i = 0; i < count; ++i) {
+          const auto at = static_cast<size_t>(i);
+          outs.emplace_back(rows, outputs[at]);
+          products[at] = {weights[at].view, outs.back().view()};
+        }
+        cuda::UseSkinnyFeed(feed);
+        cuda::SkinnyLinears(nullptr, x.From(0), rows, products, count);
+        cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
+        for (int i = 0; i < count; ++i) {
+          const DeviceFloats alone(rows, outputs[i]);
+          cuda::SkinnyLinear(nullptr, x.From(0), rows, weights[static_cast<size_t>(i)].view, 1, alone.view());
+          ASSERT_TRUE(SameBits(outs[static_cast<size_t>(i)].Get().view(), alone.Get().view())) << i;
+        }
+      }
     }
   }
 }
@@ -123,6 +187,17 @@ TEST_F(CudaSkinnyExperts, LikeReference) {
       // An ulp of a hidden value can be one step of E4M3 (moe_test.cc).
       ASSERT_TRUE(Near(Run(*ops, x, FirstRows(rows), crowded), Run(*reference, x, FirstRows(rows), crowded), 2e-2f))
           << rows;
+    }
+  }
+}
+
+TEST_F(CudaSkinnyExperts, SameBitsByBulk) {
+  const auto ops = MakeTensorOps();
+  const Tensor x = RandomTensor(50, kWidth, random_);
+  for (const bool crowded : {false, true}) {
+    for (const int64_t rows : {1, 2, 8, 9, 31, 32, 33, 50}) {
+      ExpectSameBits({0, 2, 3, 8}, [&] { return Run(*ops, x, FirstRows(rows), crowded); });
+      if (testing::Test::HasFatalFailure()) FAIL() << rows << " rows";
     }
   }
 }

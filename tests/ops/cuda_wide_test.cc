@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
+#include "cuda_test_util.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/wide.h"
@@ -22,119 +23,8 @@ namespace {
 using cuda::Bf16Rows;
 using cuda::ColumnOrder;
 
-constexpr float kUntouched = -77.125f;
 // Of the size of a typical output of the row: one chain of MMA sums over all columns, which cuts off at each step.
 constexpr double kWideTolerance = 2e-4;
-
-void Check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
-
-/// Device memory that is freed at the end of its scope.
-class DeviceBytes {
- public:
-  DeviceBytes(const void* from, size_t bytes) {
-    Check(cudaMalloc(&data_, std::max<size_t>(bytes, 1)));
-    Check(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
-  }
-  template <typename T>
-  explicit DeviceBytes(const std::vector<T>& values) : DeviceBytes(values.data(), values.size() * sizeof(T)) {}
-  DeviceBytes(DeviceBytes&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
-  DeviceBytes(const DeviceBytes&) = delete;
-  ~DeviceBytes() { cudaFree(data_); }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-};
-
-/// F32 rows on the device with gaps and two rows behind the last, which no kernel may touch.
-class DeviceFloats {
- public:
-  DeviceFloats(int64_t rows, int64_t columns)
-      : rows_(rows),
-        columns_(columns),
-        stride_(columns + 6),
-        bytes_(std::vector<float>(static_cast<size_t>((rows + 2) * stride_), kUntouched)) {}
-  explicit DeviceFloats(const Tensor& from) : DeviceFloats(from.rows(), from.columns()) {
-    for (int64_t t = 0; t < rows_; ++t) {
-      Check(cudaMemcpy(bytes_.as<float>() + t * stride_, from.row(t), static_cast<size_t>(columns_) * 4,
-                       cudaMemcpyHostToDevice));
-    }
-  }
-  FloatView view() const { return {bytes_.as<float>(), rows_, columns_, stride_}; }
-  Tensor Get() const {
-    Check(cudaDeviceSynchronize());
-    std::vector<float> all(static_cast<size_t>((rows_ + 2) * stride_));
-    Check(cudaMemcpy(all.data(), bytes_.as<float>(), all.size() * 4, cudaMemcpyDeviceToHost));
-    Tensor out(rows_, columns_);
-    bool untouched = true;
-    for (int64_t at = 0; at < std::ssize(all); ++at) {
-      const float value = all[static_cast<size_t>(at)];
-      if (at < rows_ * stride_ && at % stride_ < columns_) {
-        out.row(at / stride_)[at % stride_] = value;
-      } else {
-        untouched = untouched && value == kUntouched;
-      }
-    }
-    EXPECT_TRUE(untouched) << "gaps or rows behind the last";
-    return out;
-  }
-
- private:
-  int64_t rows_, columns_, stride_;
-  DeviceBytes bytes_;
-};
-
-/// BF16 rows on the device.
-class DeviceRows {
- public:
-  DeviceRows(int64_t rows, int64_t columns)
-      : rows_(rows), columns_(columns), bytes_(std::vector<uint16_t>(static_cast<size_t>(rows * columns), 0xffff)) {}
-  DeviceRows(const Tensor& x, ColumnOrder order) : DeviceRows(x.rows(), x.columns()) {
-    const DeviceFloats floats(x);
-    cuda::QuantiseRows(nullptr, floats.view(), order, From(0));
-    Check(cudaDeviceSynchronize());
-  }
-  Bf16Rows From(int64_t row) const { return {bytes_.as<uint16_t>() + row * columns_, columns_}; }
-  std::vector<uint16_t> Get() const {
-    Check(cudaDeviceSynchronize());
-    std::vector<uint16_t> all(static_cast<size_t>(rows_ * columns_));
-    Check(cudaMemcpy(all.data(), bytes_.as<uint16_t>(), all.size() * 2, cudaMemcpyDeviceToHost));
-    return all;
-  }
-  /// The values with columns in plain order.
-  Tensor Plain(ColumnOrder order) const {
-    static constexpr int kPlaces[3][8] = {
-        {0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 1, 3, 4, 6, 5, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};  // the column at each place
-    const std::vector<uint16_t> all = Get();
-    Tensor out(rows_, columns_);
-    for (int64_t i = 0; i < rows_ * columns_; ++i) {
-      const int64_t place = i % columns_;
-      out.row(i / columns_)[place / 8 * 8 + kPlaces[static_cast<int>(order)][place % 8]] =
-          std::bit_cast<float>(uint32_t{all[static_cast<size_t>(i)]} << 16);
-    }
-    return out;
-  }
-
- private:
-  int64_t rows_, columns_;
-  DeviceBytes bytes_;
-};
-
-/// A weight's bytes on the device.
-struct DeviceWeight {
-  explicit DeviceWeight(const WeightMatrix& from)
-      : values(from.data, static_cast<size_t>(from.rows * from.row_bytes())),
-        scales(from.scale, static_cast<size_t>(from.total_bytes() - from.rows * from.row_bytes())),
-        view(from) {
-    view.data = values.as<uint8_t>();
-    view.scale = scales.as<uint8_t>();
-  }
-  DeviceBytes values, scales;
-  WeightMatrix view;
-};
 
 Tensor Reference(const Tensor& x, const WeightMatrix& weight, int groups) {
   Tensor out(x.rows(), weight.rows);
@@ -414,7 +304,11 @@ TEST_F(CudaSmall, Skinny) {
   ASSERT_TRUE(cuda::SkinnyExpertsFit(w1, w2));
   const std::vector<ExpertWeights> experts(2, {w1, w2, w3});
   const auto reference = MakeReferenceOps();
-  for (const int64_t rows : {3, 17}) {
+  for (const auto& [rows, feed] : {std::pair{3, cuda::SkinnyFeed::kThreads},
+                                   {17, cuda::SkinnyFeed::kThreads},
+                                   {3, cuda::SkinnyFeed::kBulk},
+                                   {17, cuda::SkinnyFeed::kBulk}}) {
+    cuda::UseSkinnyFeed(feed);
     const Tensor x = RandomTensor(rows, 1280, random_), y = RandomTensor(rows, 768, random_);
     Tensor linear(rows, 128), mixed(rows, 768), expected(rows, 768), routing(rows, 2);
     ops.value()->Linear(x, weight, ActivationFormat::kFp8Groups32, 1, linear);
@@ -427,6 +321,7 @@ TEST_F(CudaSmall, Skinny) {
     reference->Experts(y, picked, routing, experts, 10, ActivationFormat::kFp8Groups32, expected);
     EXPECT_TRUE(Near(mixed, expected, 2e-2f));
   }
+  cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
 }
 
 }  // namespace

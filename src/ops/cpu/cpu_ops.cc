@@ -82,6 +82,10 @@ void CpuOps::CopyRows(const PackedRows& from, std::span<const int64_t> source, c
   cpu::CopyRows(from, source, to, destination);
 }
 
+void CpuOps::CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) {
+  cpu::CopyFloats(from, columns, to);
+}
+
 void CpuOps::KeepRows(std::span<const int32_t> rows, FloatView x) { cpu::KeepRows(rows, x); }
 
 void CpuOps::Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
@@ -112,6 +116,8 @@ void CpuOps::Experts(ConstFloatView x, TensorView<const int32_t> picks, ConstFlo
 void CpuOps::SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) {
   cpu::SwiGlu(pool_, gate, up, limit, hidden);
 }
+
+void CpuOps::Scale(float factor, FloatView x) { cpu::Scale(factor, x); }
 
 void CpuOps::Add(ConstFloatView y, FloatView out) { cpu::Add(pool_, y, out); }
 

@@ -42,6 +42,7 @@ class CpuOps final : public Ops {
   void StoreRows(ConstFloatView x, const PackedRows& rows, std::span<const int64_t> destination) override;
   void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                 std::span<const int64_t> destination) override;
+  void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) override;
   void KeepRows(std::span<const int32_t> rows, FloatView x) override;
   void Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                  const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) override;
@@ -55,6 +56,7 @@ class CpuOps final : public Ops {
                std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                FloatView out) override;
   void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) override;
+  void Scale(float factor, FloatView x) override;
   void Add(ConstFloatView y, FloatView out) override;
   void GatherRows(const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) override;
   void EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n, float eps,

@@ -98,6 +98,16 @@ void Add(ThreadPool& pool, ConstFloatView y, FloatView out) {
   });
 }
 
+void Scale(float factor, FloatView x) {
+  for (int64_t t = 0; t < x.rows; ++t) {
+    for (int64_t c = 0; c < x.columns; ++c) x.row(t)[c] *= factor;
+  }
+}
+
+void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) {
+  for (size_t i = 0; i < from.size(); ++i) std::copy_n(from[i], columns, to[i]);
+}
+
 void KeepRows(std::span<const int32_t> rows, FloatView x) {
   const auto bytes = static_cast<size_t>(x.columns) * sizeof(float);
   for (size_t i = 0; i < rows.size(); ++i) std::memmove(x.row(static_cast<int64_t>(i)), x.row(rows[i]), bytes);

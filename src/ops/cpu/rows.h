@@ -19,6 +19,8 @@ void AddRow(const float* y, float* out, int64_t columns);
 
 void SwiGlu(ThreadPool& pool, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden);
 void Add(ThreadPool& pool, ConstFloatView y, FloatView out);
+void Scale(float factor, FloatView x);
+void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to);
 void KeepRows(std::span<const int32_t> rows, FloatView x);
 
 }  // namespace deepinfer::cpu

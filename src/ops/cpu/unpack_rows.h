@@ -31,8 +31,8 @@ class KeyList {
     int64_t slot = row % from.rows_per_page;
     while (count > 0) {
       const int64_t here = std::min(count, from.rows_per_page - slot);
-      const uint8_t* values = from.pages[page] + slot * bytes.values;
-      const uint8_t* scales = from.pages[page] + from.rows_per_page * bytes.values + slot * bytes.scales;
+      const uint8_t* values = from.pages[page] + from.offset + slot * bytes.values;
+      const uint8_t* scales = from.pages[page] + from.offset + from.rows_per_page * bytes.values + slot * bytes.scales;
       for (int64_t i = 0; i < here; ++i) {
         *next_++ = {values + i * bytes.values, scales + i * bytes.scales, from.format};
       }
@@ -48,7 +48,7 @@ class KeyList {
     const uint32_t per_page = static_cast<uint32_t>(from.rows_per_page);
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t row = static_cast<uint32_t>(rows[i]);
-      const uint8_t* page = from.pages[row / per_page];
+      const uint8_t* page = from.pages[row / per_page] + from.offset;
       const int64_t slot = row % per_page;
       *next_++ = {page + slot * bytes.values, page + per_page * bytes.values + slot * bytes.scales, from.format};
     }

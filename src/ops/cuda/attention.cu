@@ -1,6 +1,6 @@
 // Window plus selected rows attention in F32 (spec c.5): one block a (row, head), any width. The readable form; its
-// keys are visited in one fixed order, so a row does not depend on the batch or the chunking. sparse_decode.cu is the
-// fast one.
+// keys are visited in one fixed order, so a row does not depend on the batch or the chunking. sparse_attention.cu is
+// the fast one.
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/key_list.cuh"
 #include "ops/cuda/launch.cuh"

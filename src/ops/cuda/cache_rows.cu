@@ -1,4 +1,4 @@
-// Packs rows into the cache formats of spec c.7: one warp a group of 32 channels.
+// Rows of the caches: packs them into the formats of spec c.7 (one warp a group of 32 channels), copies and keeps them.
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 
@@ -6,17 +6,17 @@ namespace deepinfer::cuda {
 namespace {
 
 // All 32 lanes of a warp take part; lane = channel within the group of 32.
-__device__ void PackGroup(float value, const PackedRows& rows, uint8_t* values, uint8_t* scales, int group, int lane,
+__device__ void PackGroup(float value, RowFormat format, uint8_t* values, uint8_t* scales, int group, int lane,
                           bool exists) {
   const int c = group * 32 + lane;
-  if (rows.format == RowFormat::kWindowFp8) {
+  if (format == RowFormat::kWindowFp8) {
     const uint8_t byte = Fp8ScaleByte(GroupMaximum(fabsf(value), 32));
     values[c] = FloatToE4m3(value * E8m0ToFloat(static_cast<uint8_t>(254 - byte)));
     if (lane == 0) scales[group] = byte;
     return;
   }
   uint8_t nibble;
-  if (rows.format == RowFormat::kIndexFp4) {
+  if (format == RowFormat::kIndexFp4) {
     const uint8_t byte = IndexFp4ScaleByte(GroupMaximum(fabsf(value), 32));
     nibble = FloatToE2m1(value / E8m0ToFloat(byte));
     if (lane == 0) scales[group] = byte;
@@ -29,22 +29,103 @@ __device__ void PackGroup(float value, const PackedRows& rows, uint8_t* values, 
   if (exists && lane % 2 == 0) values[c / 2] = static_cast<uint8_t>(nibble | high << 4);
 }
 
-__global__ void StoreRowsKernel(ConstFloatView x, PackedRows rows, const int64_t* destination) {
+__global__ void StoreRowsKernel(ConstFloatView x, RowFormat format, const RowPlace* places) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = destination[blockIdx.x];
-  uint8_t* values = RowValues(rows, row);
-  uint8_t* scales = RowScales(rows, row);
-  for (int group = static_cast<int>(threadIdx.x) / 32; group * 32 < rows.channels;
+  const RowPlace place = places[blockIdx.x];
+  for (int group = static_cast<int>(threadIdx.x) / 32; group * 32 < x.columns;
        group += static_cast<int>(blockDim.x) / 32) {
-    const bool exists = group * 32 + lane < rows.channels;  // compressed rows may end in half a group
-    PackGroup(exists ? RowOf(x, blockIdx.x)[group * 32 + lane] : 0.0f, rows, values, scales, group, lane, exists);
+    const bool exists = group * 32 + lane < x.columns;  // compressed rows may end in half a group
+    PackGroup(exists ? RowOf(x, blockIdx.x)[group * 32 + lane] : 0.0f, format, place.values, place.scales, group, lane,
+              exists);
   }
+}
+
+template <typename T>
+__device__ void CopyAs(const uint8_t* from, uint8_t* to, int64_t bytes) {
+  for (int64_t i = threadIdx.x; i < bytes / static_cast<int64_t>(sizeof(T)); i += blockDim.x) {
+    reinterpret_cast<T*>(to)[i] = reinterpret_cast<const T*>(from)[i];
+  }
+}
+
+// In the widest pieces that both addresses allow.
+__device__ void CopyPart(const uint8_t* from, uint8_t* to, int64_t bytes) {
+  const uint64_t all = reinterpret_cast<uint64_t>(from) | reinterpret_cast<uint64_t>(to) | static_cast<uint64_t>(bytes);
+  if (all % 16 == 0) return CopyAs<uint4>(from, to, bytes);
+  if (all % 4 == 0) return CopyAs<uint32_t>(from, to, bytes);
+  CopyAs<uint8_t>(from, to, bytes);
+}
+
+__global__ void CopyRowsKernel(const RowPlace* from, const RowPlace* to, RowBytes bytes) {
+  const RowPlace source = from[blockIdx.x];
+  const RowPlace target = to[blockIdx.x];
+  CopyPart(source.values, target.values, bytes.values);
+  CopyPart(source.scales, target.scales, bytes.scales);
+}
+
+__global__ void CopyFloatsKernel(const float* const* from, int64_t columns, float* const* to) {
+  for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) to[blockIdx.x][c] = from[blockIdx.x][c];
+}
+
+// A thread has a column of its own, whose rows it moves in ascending order, some at once: no row is overwritten before
+// it is read, since its index is not below its place.
+constexpr int kKeepThreads = 64;  // columns are all the parallelism there is
+__global__ void KeepRowsKernel(const int32_t* rows, int64_t count, FloatView x) {
+  constexpr int kAtOnce = 8;
+  const int64_t c = int64_t{blockIdx.x} * kKeepThreads + threadIdx.x;
+  if (c >= x.columns) return;
+  for (int64_t first = 0; first < count; first += kAtOnce) {
+    float values[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < count) values[i] = RowOf(x, rows[first + i])[c];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < count) RowOf(x, first + i)[c] = values[i];
+    }
+  }
+}
+
+__global__ void PoolPairsKernel(const float* const* first, const float* const* second, FloatView out) {
+  const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (c >= out.columns) return;
+  const float* kv0 = first[blockIdx.x];
+  const float* kv1 = second[blockIdx.x];
+  const float gate0 = kv0[out.columns + c];
+  const float gate1 = kv1[out.columns + c];
+  const float maximum = fmaxf(gate0, gate1);
+  const float e0 = expf(gate0 - maximum);
+  const float e1 = expf(gate1 - maximum);
+  RowOf(out, blockIdx.x)[c] = kv0[c] * (e0 / (e0 + e1)) + kv1[c] * (e1 / (e0 + e1));
 }
 
 }  // namespace
 
-void StoreRows(cudaStream_t stream, ConstFloatView x, const PackedRows& rows, const int64_t* destination) {
-  if (x.rows > 0) StoreRowsKernel<<<static_cast<unsigned>(x.rows), 128, 0, stream>>>(x, rows, destination);
+void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out) {
+  if (out.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(out.rows), Blocks(out.columns, kThreads));
+  PoolPairsKernel<<<grid, kThreads, 0, stream>>>(first, second, out);
+}
+
+void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places) {
+  if (x.rows > 0) StoreRowsKernel<<<static_cast<unsigned>(x.rows), 128, 0, stream>>>(x, format, places);
+}
+
+void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes) {
+  if (count > 0) CopyRowsKernel<<<static_cast<unsigned>(count), 32, 0, stream>>>(from, to, bytes);
+}
+
+void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, int64_t columns, float* const* to) {
+  if (count > 0) CopyFloatsKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(from, columns, to);
+}
+
+void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes) {
+  // An error shows in cudaGetLastError(), as a launch's would.
+  (void)cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream);
+}
+
+void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x) {
+  if (count > 0) KeepRowsKernel<<<Blocks(x.columns, kKeepThreads), kKeepThreads, 0, stream>>>(rows, count, x);
 }
 
 }  // namespace deepinfer::cuda

@@ -103,10 +103,17 @@ __global__ void CanonicalKernel(ConstFloatView x, WeightMatrix weight, int64_t o
 }
 
 // A block an output and a row: the chunks side by side. The same bits; for plain weights with so few outputs or rows
-// that CanonicalKernel would leave the GPU idle.
-__global__ void FewOutputsKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, FloatView out) {
+// that CanonicalKernel would leave the GPU idle. A block behind the last output multiplies the row by itself.
+__global__ void FewOutputsKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, FloatView out,
+                                 float* squares) {
   extern __shared__ float partials[];
   const int64_t output = blockIdx.x;
+  if (output == weight.rows) {
+    const auto value = [own = RowOf(x, blockIdx.y)](int64_t c) { return own[c]; };
+    const float square = BlockCanonicalDot(x.columns, partials, value, value);
+    if (threadIdx.x == 0) squares[blockIdx.y] = square;
+    return;
+  }
   const float* row = RowOf(x, blockIdx.y) + output / outputs_per_group * weight.columns;
   const WeightVector values{weight.data, weight.format == WeightFormat::kBF16, weight.columns};
   const int64_t first = output * weight.columns;
@@ -123,7 +130,8 @@ void Launch(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, i
   constexpr unsigned kFullGpu = 264;
   if (kPlain && grid.x * grid.y < kFullGpu && x.rows < 65536) {
     const dim3 blocks(static_cast<unsigned>(weight.rows), static_cast<unsigned>(x.rows));
-    FewOutputsKernel<<<blocks, kThreads, RowDotBytes(weight.columns), stream>>>(x, weight, weight.rows / groups, out);
+    FewOutputsKernel<<<blocks, kThreads, RowDotBytes(weight.columns), stream>>>(x, weight, weight.rows / groups, out,
+                                                                                nullptr);
     return;
   }
   CanonicalKernel<format><<<grid, kThreads, 0, stream>>>(x, weight, weight.rows / groups, weight.row_bytes(), out);
@@ -133,6 +141,13 @@ void Launch(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, i
 
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out) {
   if (x.rows > 0) QuantiseKernel<<<static_cast<unsigned>(x.rows), kThreads, 0, stream>>>(x, out);
+}
+
+void LinearAndSquares(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out,
+                      float* squares) {
+  if (x.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(weight.rows) + 1, static_cast<unsigned>(x.rows));
+  FewOutputsKernel<<<grid, kThreads, RowDotBytes(x.columns), stream>>>(x, weight, weight.rows, out, squares);
 }
 
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out) {

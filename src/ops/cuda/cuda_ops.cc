@@ -8,73 +8,145 @@
 #include <string>
 #include <vector>
 
+#include "ops/cuda/choose_tokens.h"
+#include "ops/cuda/command_list.h"
+#include "ops/cuda/device_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/routing.h"
-#include "ops/cuda/skinny.h"
 #include "ops/cuda/staging.h"
+#include "ops/cuda/tensor_experts.h"
 
 namespace deepinfer {
 namespace {
 
 using cuda::Staging;
 
-constexpr int kLeastMajor = 9;
+/// Up to here a row has more than one block.
+constexpr int64_t kFewRows = 64;
 
 // The sequence of every row.
 template <typename Sequence>
-std::vector<int32_t> RowSequences(std::span<const Sequence> sequences, int64_t rows) {
-  std::vector<int32_t> owner(static_cast<size_t>(rows), 0);
+void ListOwners(std::span<const Sequence> sequences, int64_t rows, std::vector<int32_t>* owners) {
+  owners->assign(static_cast<size_t>(rows), 0);
   for (size_t s = 0; s < sequences.size(); ++s) {
-    std::fill_n(owner.begin() + sequences[s].first_row, sequences[s].row_count, static_cast<int32_t>(s));
+    std::fill_n(owners->begin() + sequences[s].first_row, sequences[s].row_count, static_cast<int32_t>(s));
   }
-  return owner;
 }
 
 class CudaOps final : public Ops {
  public:
   CudaOps(const CudaOptions& options, std::string name, cudaStream_t stream)
-      : options_(options), name_(std::move(name)), stream_(stream), host_(MakeCpuOps(1)) {}
+      : options_(options), name_(std::move(name)), stream_(stream), commands_(stream), host_(MakeCpuOps(1)) {}
   ~CudaOps() override { cudaStreamDestroy(stream_); }
+
+  Status Create() { return commands_.Create(); }
 
   std::string_view name() const override { return name_; }
   Status Reserve(const ScratchLimits& limits) override {
-    DEEPINFER_RETURN_IF_ERROR(status_);
+    DEEPINFER_RETURN_IF_ERROR(commands_.status());
     return host_->Reserve(limits);
   }
-  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes(); }
+  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes() + prepared_.bytes(); }
+
+  Result<DeviceMemory> Allocate(int64_t bytes) override {
+    if (!options_.device_memory) return DeviceMemory::OnHost(bytes);
+    UseDevice();
+    void* data = nullptr;
+    if (bytes <= 0) return DeviceMemory();
+    if (cudaMalloc(&data, static_cast<size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();  // the next launch is not to blame
+      return Status::ResourceExhausted("the GPU has no " + std::to_string(bytes) + " bytes left");
+    }
+    // In the stream of the ops: the default stream would not be waited for by those that write here next.
+    if (cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream_) != cudaSuccess) {
+      cudaFree(data);
+      return Status::Internal("CUDA: memory cannot be cleared");
+    }
+    ranges_.Add(data, bytes);
+    return DeviceMemory(static_cast<uint8_t*>(data), bytes, [](uint8_t* memory) { cudaFree(memory); });
+  }
+  int64_t free_bytes() const override {
+    size_t free = 0;
+    size_t total = 0;
+    return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
+  }
+  bool computes_on_host_memory() const override { return !options_.device_memory; }
+  void CopyIn(const void* host, void* to, int64_t bytes) override {
+    if (!ranges_.Contains(to)) return Ops::CopyIn(host, to, bytes);
+    UseDevice();
+    prepared_.Forget({static_cast<const float*>(to), 1, bytes / 4, bytes / 4});
+    const auto* source = static_cast<const uint8_t*>(host);
+    auto* target = static_cast<uint8_t*>(to);
+    while (bytes > 0 && commands_.ok()) {
+      const int64_t part = std::min(bytes, cuda::CommandList::kUploadBytes / 2);
+      commands_.Add(&cuda::CopyBytes, commands_.Upload(source, part), static_cast<void*>(target), part);
+      source += part;
+      target += part;
+      bytes -= part;
+    }
+  }
+  void CopyOut(const void* from, void* host, int64_t bytes) override {
+    if (!ranges_.Contains(from)) return Ops::CopyOut(from, host, bytes);
+    UseDevice();
+    commands_.Flush();
+    if (bytes > 0 && commands_.ok()) {
+      commands_.Check(cudaMemcpyAsync(host, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_),
+                      "copy from the GPU");
+    }
+    if (!commands_.Wait().ok()) std::memset(host, 0, static_cast<size_t>(bytes));
+  }
+  Status Finish() override {
+    UseDevice();
+    return commands_.Wait();
+  }
 
   void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) override {
     Staging s = Begin();
-    const std::vector<int64_t> rows(ids.begin(), ids.end());
-    std::vector<int32_t> places(ids.size());
-    std::iota(places.begin(), places.end(), 0);
-    cuda::Embed(stream_, s.SomeRows(table, rows), s.Array(std::span<const int32_t>(places)), s.Out(out));
-    End(s);
+    if (options_.device_memory) {
+      s.Launch(&cuda::Embed, s.Weight(table), s.Array(ids), s.Out(out));
+      s.End();
+      return;
+    }
+    // A table of host memory may be activations: the rows are taken from it as they are now.
+    const int64_t row_bytes = table.row_bytes();
+    gathered_.clear();
+    owners_.clear();
+    for (const int32_t id : ids) {
+      owners_.push_back(static_cast<int32_t>(std::ssize(owners_)));
+      gathered_.insert(gathered_.end(), table.data + id * row_bytes, table.data + (id + 1) * row_bytes);
+    }
+    uint8_t* values = s.Room<uint8_t>(std::ssize(gathered_));
+    s.CopyIn(values, gathered_.data(), std::ssize(gathered_));
+    WeightMatrix rows = table;
+    rows.rows = std::ssize(ids);
+    rows.data = values;
+    s.Launch(&cuda::Embed, rows, s.Array(std::span<const int32_t>(owners_)), s.Out(out));
+    s.End();
   }
 
   void Linear(ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
               FloatView out) override {
     Staging s = Begin();
-    DeviceLinear(s, s.In(x), s.Weight(weight), activation, groups, s.Out(out));
-    End(s);
+    cuda::DeviceLinear(s, options_.products, s.In(x), s.Weight(weight), activation, groups, s.Out(out));
+    s.End();
   }
 
   void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) override {
     Staging s = Begin();
-    cuda::RmsNorm(stream_, s.In(x), s.Vector(weight), eps, s.Out(out));
-    End(s);
+    s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, s.Out(out));
+    s.End();
   }
 
   void RopeTable(std::span<const int64_t> positions, std::span<const float> frequencies, FloatView cos_sin) override {
     Staging s = Begin();
-    cuda::RopeTable(stream_, s.Array(positions), s.Array(frequencies), s.Out(cos_sin));
-    End(s);
+    s.Launch(&cuda::RopeTable, s.Array(positions), s.Array(frequencies), s.Out(cos_sin));
+    s.End();
   }
 
   void Rope(FloatView x, int heads, ConstFloatView cos_sin, bool inverse) override {
     Staging s = Begin();
-    cuda::Rope(stream_, s.InOut(x), heads, s.In(cos_sin), inverse);
-    End(s);
+    s.Launch(&cuda::Rope, s.InOut(x), heads, s.In(cos_sin), inverse);
+    s.End();
   }
 
   void MixStreams(ConstFloatView streams, int n, const WeightMatrix& fn, const WeightVector& base,
@@ -83,44 +155,66 @@ class CudaOps final : public Ops {
     Staging s = Begin();
     const ConstFloatView x = s.In(streams);
     const FloatView mix = s.Out(out);
-    cuda::CanonicalLinear(stream_, x, s.Weight(fn), 1, mix);
-    cuda::FinishMix(stream_, x, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations, hc_eps, rms_eps, mix);
-    End(s);
+    float* squares = nullptr;
+    if (x.rows <= kFewRows) {
+      squares = s.Room<float>(x.rows);
+      s.Launch(&cuda::LinearAndSquares, x, s.Weight(fn), mix, squares);
+    } else {
+      s.Launch(&cuda::CanonicalLinear, x, s.Weight(fn), 1, mix);
+    }
+    s.Launch(&cuda::FinishMix, x, squares, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations, hc_eps, rms_eps,
+             mix);
+    s.End();
   }
 
   void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                     FloatView normed, FloatView collapsed) override {
     Staging s = Begin();
-    cuda::CollapseNorm(stream_, s.In(streams), n, s.In(pre), s.Vector(weight), eps, s.Out(normed), s.Out(collapsed));
-    End(s);
+    const ConstFloatView x = s.In(streams);
+    const FloatView out = s.Out(normed);
+    FloatView sum = s.Out(collapsed);
+    if (x.rows <= kFewRows) {
+      // A block a row would leave most of the GPU idle.
+      if (sum.data == nullptr) sum = s.Temporary(out.rows, out.columns);
+      s.Launch(&cuda::Collapse, x, n, s.In(pre), sum);
+      s.Launch(&cuda::RmsNorm, sum, s.Vector(weight), eps, out);
+    } else {
+      s.Launch(&cuda::CollapseNorm, x, n, s.In(pre), s.Vector(weight), eps, out, sum);
+    }
+    s.End();
   }
 
   void SpreadStreams(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) override {
     Staging s = Begin();
-    cuda::SpreadStreams(stream_, s.In(y), s.In(mix), n, s.InOut(streams));
-    End(s);
+    s.Launch(&cuda::SpreadStreams, s.In(y), s.In(mix), n, s.InOut(streams));
+    s.End();
   }
 
   void MeanStreams(ConstFloatView streams, int n, FloatView out) override {
     Staging s = Begin();
-    cuda::MeanStreams(stream_, s.In(streams), n, s.Out(out));
-    End(s);
+    s.Launch(&cuda::MeanStreams, s.In(streams), n, s.Out(out));
+    s.End();
   }
 
   void StoreRows(ConstFloatView x, const PackedRows& rows, std::span<const int64_t> destination) override {
     if (x.rows == 0) return;
     Staging s = Begin();
-    // Packed into one page of the step's rows, then row by row to their places.
+    if (s.OnDevice(rows.pages[0])) {
+      ListPlaces(rows, destination, &places_);
+      s.Launch(&cuda::StoreRows, s.In(x), rows.format, s.Array(std::span<const cuda::RowPlace>(places_)));
+      s.End();
+      return;
+    }
+    // Packed one behind the other, then row by row to their places.
     const RowBytes bytes = PackedRowBytes(rows.format, rows.channels);
     std::vector<uint8_t> page(static_cast<size_t>(x.rows * bytes.total()));
-    uint8_t* device_page = s.OutArray(page.data(), static_cast<int64_t>(page.size()));
-    PackedRows packed = rows;
-    packed.rows_per_page = static_cast<int32_t>(x.rows);
-    packed.pages = s.Array(std::span<uint8_t* const>(&device_page, 1));
-    std::vector<int64_t> places(static_cast<size_t>(x.rows));
-    std::iota(places.begin(), places.end(), 0);
-    cuda::StoreRows(stream_, s.In(x), packed, s.Array(std::span<const int64_t>(places)));
-    End(s);
+    uint8_t* device_page = s.InOutArray(page.data(), static_cast<int64_t>(page.size()));
+    places_.clear();
+    for (int64_t t = 0; t < x.rows; ++t) {
+      places_.push_back({device_page + t * bytes.values, device_page + x.rows * bytes.values + t * bytes.scales});
+    }
+    s.Launch(&cuda::StoreRows, s.In(x), rows.format, s.Array(std::span<const cuda::RowPlace>(places_)));
+    s.End();
     const uint8_t* scales = page.data() + x.rows * bytes.values;
     for (int64_t t = 0; t < x.rows; ++t) {
       const int64_t row = destination[static_cast<size_t>(t)];
@@ -131,55 +225,88 @@ class CudaOps final : public Ops {
 
   void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                 std::span<const int64_t> destination) override {
-    host_->CopyRows(from, source, to, destination);
+    if (source.empty()) return;
+    if (!ranges_.Contains(to.pages[0])) return host_->CopyRows(from, source, to, destination);
+    Staging s = Begin();
+    ListPlaces(from, source, &places_);
+    const cuda::RowPlace* sources = s.Array(std::span<const cuda::RowPlace>(places_));
+    ListPlaces(to, destination, &places_);
+    s.Launch(&cuda::CopyRows, sources, s.Array(std::span<const cuda::RowPlace>(places_)), std::ssize(source),
+             PackedRowBytes(from.format, from.channels));
+    s.End();
   }
-  void KeepRows(std::span<const int32_t> rows, FloatView x) override { host_->KeepRows(rows, x); }
+
+  void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) override {
+    if (from.empty()) return;
+    if (!ranges_.Contains(to[0])) return host_->CopyFloats(from, columns, to);
+    Staging s = Begin();
+    for (float* row : to) prepared_.Forget({row, 1, columns, columns});
+    s.Launch(&cuda::CopyFloats, s.Array(from), std::ssize(from), columns, s.Array(to));
+    s.End();
+  }
+
+  void KeepRows(std::span<const int32_t> rows, FloatView x) override {
+    if (!ranges_.Contains(x.data)) return host_->KeepRows(rows, x);
+    Staging s = Begin();
+    s.Launch(&cuda::KeepRows, s.Array(rows), std::ssize(rows), s.InOut(x));
+    s.End();
+  }
+
   void PoolPairs(std::span<const float* const> first, std::span<const float* const> second, FloatView out) override {
-    host_->PoolPairs(first, second, out);
+    if (first.empty()) return;
+    if (!ranges_.Contains(out.data)) return host_->PoolPairs(first, second, out);
+    Staging s = Begin();
+    s.Launch(&cuda::PoolPairs, s.Array(first), s.Array(second), s.Out(out));
+    s.End();
   }
 
   void Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                  const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) override {
     if (q.rows == 0) return;
     Staging s = Begin();
-    cuda::DeviceLists lists;
-    std::vector<cuda::DeviceSequence> device;
-    int64_t most_keys = 0;
-    for (const AttentionSequence& sequence : sequences) {
-      int64_t compressed = 0;
-      for (int64_t t = sequence.first_row; t < sequence.first_row + sequence.row_count; ++t) {
-        const int64_t count = selected.counts == nullptr ? 0 : selected.counts[t];
-        if (count > 0) compressed = std::max<int64_t>(compressed, selected.rows.row(t)[count - 1] + 1);
-        most_keys = std::max(most_keys, count);
-      }
-      cuda::DeviceSequence copy{sequence.first_row,    sequence.row_count,  sequence.first_position,
-                                PackedRows(),          PackedRows(),        PackedRows(),
-                                sequence.window_start, sequence.ring_slots, sequence.whole_block};
-      if (sequence.row_count > 0) {
-        if (sequence.first_position > 0 && sequence.ring_slots > 0) {
-          copy.ring = s.Rows(sequence.ring, std::min<int64_t>(sequence.ring_slots, sequence.first_position));
-        }
-        copy.fresh = s.Rows(sequence.fresh, sequence.row_count);
-        if (compressed > 0) copy.compressed = s.Rows(sequence.compressed, compressed);
-      }
-      most_keys = std::max<int64_t>(most_keys, 0);
-      device.push_back(copy);
-    }
+    const bool on_device = s.OnDevice(q.data);
+    attention_sequences_.clear();
+    int64_t most_selected = selected.counts == nullptr ? 0 : selected.rows.columns;
     int64_t longest_block = 0;
     for (const AttentionSequence& sequence : sequences) {
+      cuda::DeviceSequence& copy = attention_sequences_.emplace_back();
+      copy = {sequence.first_row, sequence.row_count,    sequence.first_position, PackedRows(),        PackedRows(),
+              PackedRows(),       sequence.window_start, sequence.ring_slots,     sequence.whole_block};
+      if (sequence.row_count == 0) continue;
       if (sequence.whole_block) longest_block = std::max<int64_t>(longest_block, sequence.row_count);
+      if (sequence.first_position > 0 && sequence.ring_slots > 0) {
+        copy.ring = s.Rows(sequence.ring, std::min<int64_t>(sequence.ring_slots, sequence.first_position));
+      }
+      copy.fresh = s.Rows(sequence.fresh, sequence.row_count);
+      // The device knows what was selected; host pages are copied as far as that reaches.
+      int64_t compressed = on_device && sequence.compressed.pages != nullptr ? 1 : 0;
+      for (int64_t t = sequence.first_row; !on_device && t < sequence.first_row + sequence.row_count; ++t) {
+        const int64_t count = selected.counts == nullptr ? 0 : selected.counts[t];
+        if (count > 0) compressed = std::max<int64_t>(compressed, selected.rows.row(t)[count - 1] + 1);
+      }
+      if (compressed > 0) copy.compressed = s.Rows(sequence.compressed, compressed);
     }
-    most_keys += window + longest_block;
+    cuda::DeviceLists lists;
     if (selected.counts != nullptr) {
       lists.stride = selected.rows.stride;
-      lists.rows = s.Array(std::span<const int32_t>(selected.rows.data, ListSpan(selected.rows)));
-      lists.counts = s.Array(std::span<const int32_t>(selected.counts, static_cast<size_t>(q.rows)));
+      lists.rows = s.InOutArray(selected.rows.data, ListSpan(selected.rows));
+      lists.counts = s.InOutArray(selected.counts, q.rows);
     }
-    const std::vector<int32_t> owner = RowSequences(sequences, q.rows);
-    cuda::Attention(stream_, s.In(q), heads, s.Array(std::span<const cuda::DeviceSequence>(device)),
-                    s.Array(std::span<const int32_t>(owner)), window, lists, s.Vector(sink), scale,
-                    static_cast<int>(most_keys), s.Out(out));
-    End(s);
+    ListOwners(sequences, q.rows, &owners_);
+    const ConstFloatView queries = s.In(q);
+    const FloatView result = s.Out(out);
+    const auto* device_sequences = s.Array(std::span<const cuda::DeviceSequence>(attention_sequences_));
+    const int32_t* device_owners = s.Array(std::span<const int32_t>(owners_));
+    const int most_keys = static_cast<int>(window + longest_block + most_selected);
+    if (options_.products == CudaProducts::kTensorCores && cuda::SparseAttentionFits(heads, q.columns / heads)) {
+      uint8_t* scratch = s.Room<uint8_t>(cuda::SparseAttentionScratchBytes(q.rows, heads, most_keys));
+      s.Launch(&cuda::SparseAttention, queries, heads, device_sequences, device_owners, window, lists, s.Vector(sink),
+               scale, most_keys, static_cast<void*>(scratch), result);
+    } else {
+      s.Launch(&cuda::Attention, queries, heads, device_sequences, device_owners, window, lists, s.Vector(sink), scale,
+               most_keys, result);
+    }
+    s.End();
   }
 
   void SelectRows(ConstFloatView q, ConstFloatView head_weights, std::span<const IndexSequence> sequences,
@@ -187,14 +314,15 @@ class CudaOps final : public Ops {
                   const SelectedRows& selected) override {
     if (q.rows == 0) return;
     Staging s = Begin();
-    std::vector<cuda::DeviceIndexSequence> device;
+    index_sequences_.clear();
     int64_t most_visible = 0;
     for (const IndexSequence& sequence : sequences) {
       const int64_t visible = (sequence.first_position + sequence.row_count) / settings.ratio;
-      cuda::DeviceIndexSequence copy{sequence.first_row, sequence.row_count, sequence.first_position, PackedRows()};
-      if (sequence.row_count > 0) copy.keys = s.Rows(sequence.keys, visible);
-      if (sequence.row_count > 0) most_visible = std::max(most_visible, visible);
-      device.push_back(copy);
+      cuda::DeviceIndexSequence& copy = index_sequences_.emplace_back();
+      copy = {sequence.first_row, sequence.row_count, sequence.first_position, PackedRows()};
+      if (sequence.row_count == 0) continue;
+      copy.keys = s.Rows(sequence.keys, visible);
+      most_visible = std::max(most_visible, visible);
     }
     cuda::IndexArguments arguments{settings.heads,
                                    settings.head_width,
@@ -206,29 +334,28 @@ class CudaOps final : public Ops {
                                    settings.restrict_to_candidates};
     cuda::DeviceLists blocks;
     if (settings.publish_candidates || settings.restrict_to_candidates) {
-      const int64_t span = static_cast<int64_t>(ListSpan(candidates.blocks));
       blocks.stride = candidates.blocks.stride;
-      blocks.rows = s.Array(std::span<const int32_t>(candidates.blocks.data, static_cast<size_t>(span)));
-      blocks.counts = s.Array(std::span<const int32_t>(candidates.counts, static_cast<size_t>(q.rows)));
-      if (settings.publish_candidates) {
-        s.CopyBack(candidates.blocks.data, blocks.rows, span * 4);
-        s.CopyBack(candidates.counts, blocks.counts, q.rows * 4);
-      }
+      blocks.rows = s.InOutArray(candidates.blocks.data, ListSpan(candidates.blocks));
+      blocks.counts = s.InOutArray(candidates.counts, q.rows);
     }
     // What the op does not write keeps its value.
-    const int64_t span = static_cast<int64_t>(ListSpan(selected.rows));
     cuda::DeviceLists lists;
     lists.stride = selected.rows.stride;
-    lists.rows = s.Array(std::span<const int32_t>(selected.rows.data, static_cast<size_t>(span)));
-    lists.counts = s.Array(std::span<const int32_t>(selected.counts, static_cast<size_t>(q.rows)));
-    s.CopyBack(selected.rows.data, lists.rows, span * 4);
-    s.CopyBack(selected.counts, lists.counts, q.rows * 4);
+    lists.rows = s.InOutArray(selected.rows.data, ListSpan(selected.rows));
+    lists.counts = s.InOutArray(selected.counts, q.rows);
 
-    const std::vector<int32_t> owner = RowSequences(sequences, q.rows);
-    const int32_t* device_owner = s.Array(std::span<const int32_t>(owner));
-    const auto* device_sequences = s.Array(std::span<const cuda::DeviceIndexSequence>(device));
+    ListOwners(sequences, q.rows, &owners_);
+    const int32_t* device_owners = s.Array(std::span<const int32_t>(owners_));
+    const auto* device_sequences = s.Array(std::span<const cuda::DeviceIndexSequence>(index_sequences_));
     const ConstFloatView device_q = s.In(q);
     const ConstFloatView device_weights = s.In(head_weights);
+    if (cuda::SelectInPartsFits(arguments)) {
+      uint8_t* scratch = s.Room<uint8_t>(cuda::SelectInPartsScratchBytes(q.rows, arguments, most_visible));
+      s.Launch(&cuda::SelectInParts, device_q, device_weights, device_sequences, device_owners, arguments, blocks,
+               lists, most_visible, static_cast<void*>(scratch));
+      s.End();
+      return;
+    }
     // The workspace is bounded: a few rows at a time.
     constexpr int64_t kRowsAtOnce = 64;
     const int64_t rows_at_once = std::min(kRowsAtOnce, q.rows);
@@ -237,11 +364,10 @@ class CudaOps final : public Ops {
     float* scores = s.Room<float>(rows_at_once * most_visible);
     float* block_scores = s.Room<float>(rows_at_once * blocks_of_row);
     for (int64_t first = 0; s.ok() && first < q.rows; first += rows_at_once) {
-      cuda::SelectRows(stream_, device_q, device_weights, device_sequences, device_owner, first,
-                       std::min(rows_at_once, q.rows - first), arguments, blocks, lists, scores, most_visible,
-                       block_scores);
+      s.Launch(&cuda::SelectRows, device_q, device_weights, device_sequences, device_owners, first,
+               std::min(rows_at_once, q.rows - first), arguments, blocks, lists, scores, most_visible, block_scores);
     }
-    End(s);
+    s.End();
   }
 
   void Route(ConstFloatView x, const WeightMatrix& gate, const WeightVector& bias, bool normalise, float scaling,
@@ -249,205 +375,160 @@ class CudaOps final : public Ops {
     if (x.rows == 0) return;
     Staging s = Begin();
     const FloatView logits = s.Temporary(x.rows, gate.rows);
-    cuda::CanonicalLinear(stream_, s.In(x), s.Weight(gate), 1, logits);
-    std::vector<int32_t> dense(static_cast<size_t>(picks.rows * picks.columns));
-    int32_t* device_picks = s.OutArray(dense.data(), static_cast<int64_t>(dense.size()));
-    cuda::FinishRoute(stream_, logits, s.Vector(bias), normalise, scaling, device_picks,
-                      static_cast<int>(picks.columns), s.Out(weights));
-    End(s);
-    for (int64_t t = 0; t < picks.rows; ++t) {
-      std::copy_n(dense.begin() + t * picks.columns, picks.columns, picks.row(t));
-    }
+    cuda::DeviceLinear(s, options_.products, s.In(x), s.Weight(gate), ActivationFormat::kExact, 1, logits);
+    s.Launch(&cuda::FinishRoute, logits, s.Vector(bias), normalise, scaling, s.InOutArray(picks.data, ListSpan(picks)),
+             picks.stride, static_cast<int>(picks.columns), s.Out(weights));
+    s.End();
   }
 
   void Experts(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
                std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                FloatView out) override {
     if (x.rows == 0) return;
-    Staging s = Begin();
-    const ConstFloatView input = s.In(x);
-    const FloatView output = s.Out(out);
-    const cuda::Routing routing = cuda::SortByExpert(picks, weights, static_cast<int64_t>(experts.size()));
-    if (TakesTensorCores(experts, routing, activation)) {
-      RunTensorExperts(s, input, routing, experts, limit, output);
-    } else {
-      RunCanonicalExperts(s, input, routing, experts, limit, activation, output);
+    if (options_.products == CudaProducts::kTensorCores && cuda::TakesTensorExperts(experts, picks, activation)) {
+      Staging s = Begin();
+      cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out));
+      s.End();
+      return;
     }
-    End(s);
+    // The canonical form reads the routing on the host.
+    if (ranges_.Contains(picks.data)) {
+      host_picks_.resize(static_cast<size_t>(ListSpan(picks)));
+      CopyOut(picks.data, host_picks_.data(), std::ssize(host_picks_) * 4);
+      picks.data = host_picks_.data();
+      weights = OnHost(weights);
+    }
+    Staging s = Begin();
+    const cuda::Routing routing = cuda::SortByExpert(picks, weights, static_cast<int64_t>(experts.size()));
+    cuda::RunExperts(s, options_.products, s.In(x), routing, experts, limit, activation, s.Out(out));
+    s.End();
   }
 
   void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) override {
     Staging s = Begin();
-    cuda::SwiGlu(stream_, s.In(gate), s.In(up), limit, s.Out(hidden));
-    End(s);
+    s.Launch(&cuda::SwiGlu, s.In(gate), s.In(up), limit, s.Out(hidden));
+    s.End();
+  }
+
+  void Scale(float factor, FloatView x) override {
+    Staging s = Begin();
+    s.Launch(&cuda::Scale, factor, s.InOut(x));
+    s.End();
   }
 
   void Add(ConstFloatView y, FloatView out) override {
     Staging s = Begin();
-    cuda::Add(stream_, s.In(y), s.InOut(out));
-    End(s);
+    s.Launch(&cuda::Add, s.In(y), s.InOut(out));
+    s.End();
   }
 
+  // The table stays where it is, in host memory: it is larger than everything else, and a step reads few rows of it.
   void GatherRows(const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) override {
     Staging s = Begin();
-    std::vector<int64_t> wanted;
-    for (int64_t t = 0; t < rows.rows; ++t) wanted.insert(wanted.end(), rows.row(t), rows.row(t) + rows.columns);
-    std::vector<int64_t> places(wanted.size());
-    std::iota(places.begin(), places.end(), 0);
-    cuda::GatherTableRows(stream_, s.SomeRows(table, wanted), s.Array(std::span<const int64_t>(places)), rows.columns,
-                          s.Out(out));
-    End(s);
+    const int64_t row_bytes = rows.columns * (table.row_bytes() + table.scale_row_bytes());
+    const int64_t rows_at_once =
+        std::max<int64_t>(1, cuda::CommandList::kUploadBytes / 4 / std::max<int64_t>(row_bytes, 1));
+    const FloatView device_out = s.Out(out);
+    for (int64_t first = 0; first < rows.rows; first += rows_at_once) {
+      const int64_t count = std::min(rows_at_once, rows.rows - first);
+      const int64_t places = count * rows.columns;
+      gathered_.resize(static_cast<size_t>(count * row_bytes));
+      uint8_t* values = gathered_.data();
+      uint8_t* scales = values + places * table.row_bytes();
+      for (int64_t t = first; t < first + count; ++t) {
+        for (int64_t c = 0; c < rows.columns; ++c) {
+          const int64_t row = rows.row(t)[c];
+          std::memcpy(values, table.data + row * table.row_bytes(), static_cast<size_t>(table.row_bytes()));
+          values += table.row_bytes();
+          if (table.scale == nullptr) continue;
+          std::memcpy(scales, table.scale_row(row), static_cast<size_t>(table.scale_row_bytes()));
+          scales += table.scale_row_bytes();
+        }
+      }
+      WeightMatrix part = table;
+      if (table.format == WeightFormat::kF8Block32) part.format = WeightFormat::kF8Row32;
+      part.rows = places;
+      part.data = s.Array(std::span<const uint8_t>(gathered_));
+      part.scale = table.scale == nullptr ? nullptr : part.data + places * table.row_bytes();
+      s.Launch(&cuda::GatherTableRows, part, static_cast<const int64_t*>(nullptr), rows.columns,
+               device_out.RowRange(first, first + count));
+    }
+    s.End();
   }
 
   void EngramInject(ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight, int n, float eps,
                     FloatView streams) override {
     Staging s = Begin();
-    cuda::EngramInject(stream_, s.In(kv), s.Vector(q_weight), s.Vector(k_weight), n, eps, s.InOut(streams));
-    End(s);
+    s.Launch(&cuda::EngramInject, s.In(kv), s.Vector(q_weight), s.Vector(k_weight), n, eps, s.InOut(streams));
+    s.End();
   }
 
   void ChooseTokens(ConstFloatView logits, std::span<const TokenRule> rules, std::span<TokenChoice> choices) override {
-    host_->ChooseTokens(logits, rules, choices);
+    if (!ranges_.Contains(logits.data) && options_.device_memory) return host_->ChooseTokens(logits, rules, choices);
+    Staging s = Begin();
+    (void)chooser_.Choose(s, s.In(logits), rules, choices);  // the ids are -1 after an error
   }
   void AcceptDrafts(std::span<const DraftCheck> checks, std::span<DraftVerdict> verdicts) override {
-    host_->AcceptDrafts(checks, verdicts);
+    for (size_t i = 0; i < checks.size(); ++i) {
+      DraftCheck check = checks[i];
+      check.target_logits = OnHost(check.target_logits);
+      host_->AcceptDrafts({&check, 1}, verdicts.subspan(i, 1));
+    }
   }
 
  private:
-  Staging Begin() { return Staging(stream_, arena_, options_.keep_weights ? &store_ : nullptr); }
-  void End(Staging& staging) {
-    const Status status = staging.Finish();
-    if (status_.ok()) status_ = status;
+  // The current device belongs to the thread.
+  void UseDevice() const {
+    static thread_local int device = 0;
+    if (device != options_.device && cudaSetDevice(options_.device) == cudaSuccess) device = options_.device;
+  }
+  Staging Begin() {
+    UseDevice();
+    return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
   }
 
   // Elements from the first to the last of a list table.
-  static size_t ListSpan(const TensorView<int32_t>& lists) {
-    return lists.rows == 0 ? 0 : static_cast<size_t>((lists.rows - 1) * lists.stride + lists.columns);
+  template <typename T>
+  static int64_t ListSpan(const TensorView<T>& lists) {
+    return lists.rows == 0 ? 0 : (lists.rows - 1) * lists.stride + lists.columns;
   }
 
-  void DeviceLinear(Staging& s, ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
-                    FloatView out) {
-    if (!s.ok()) return;
-    const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
-    if (quantised && options_.products == CudaProducts::kTensorCores && cuda::SkinnyFits(weight, groups)) {
-      const cuda::Bf16Rows rows = Quantise(s, x, cuda::ColumnOrder::kFp8);
-      cuda::SkinnyLinear(stream_, rows, x.rows, weight, groups, out);
-      return;
-    }
-    if (quantised) {
-      const FloatView rounded = s.Temporary(x.rows, x.columns);
-      cuda::QuantiseActivations(stream_, x, rounded);
-      x = rounded;
-    }
-    cuda::CanonicalLinear(stream_, x, weight, groups, out);
+  static void ListPlaces(const PackedRows& rows, std::span<const int64_t> numbers,
+                         std::vector<cuda::RowPlace>* places) {
+    places->clear();
+    for (const int64_t row : numbers) places->push_back({rows.values(row), rows.scales(row)});
   }
 
-  cuda::Bf16Rows Quantise(Staging& s, ConstFloatView x, cuda::ColumnOrder order) {
-    const cuda::Bf16Rows rows{s.Room<uint16_t>(x.rows * x.columns), x.columns};
-    if (s.ok()) cuda::QuantiseRows(stream_, x, order, rows);
-    return rows;
-  }
-
-  bool TakesTensorCores(std::span<const ExpertWeights> experts, const cuda::Routing& routing,
-                        ActivationFormat activation) const {
-    return options_.products == CudaProducts::kTensorCores && activation == ActivationFormat::kFp8Groups32 &&
-           !routing.active.empty() && cuda::SkinnyExpertsFit(experts.front().w1, experts.front().w2);
-  }
-
-  void RunTensorExperts(Staging& s, ConstFloatView x, const cuda::Routing& routing,
-                        std::span<const ExpertWeights> experts, float limit, FloatView out) {
-    const int64_t slots = static_cast<int64_t>(routing.order.size());
-    const int64_t inner = experts.front().w1.rows;
-    std::vector<cuda::DeviceExpert> device(experts.size());
-    for (const int32_t e : routing.active) {
-      const ExpertWeights& expert = experts[static_cast<size_t>(e)];
-      const WeightMatrix w1 = s.Weight(expert.w1), w2 = s.Weight(expert.w2), w3 = s.Weight(expert.w3);
-      device[static_cast<size_t>(e)] = {w1.data, w1.scale, w3.data, w3.scale, w2.data, w2.scale};
-    }
-    cuda::ExpertsPlan plan;
-    plan.experts = s.Array(std::span<const cuda::DeviceExpert>(device));
-    plan.active = s.Array(std::span<const int32_t>(routing.active));
-    plan.active_count = static_cast<int>(routing.active.size());
-    for (const int32_t e : routing.active) {
-      const auto offset = routing.offsets.begin() + e;
-      plan.most_rows = std::max(plan.most_rows, offset[1] - offset[0]);
-    }
-    plan.offsets = s.Array(std::span<const int32_t>(routing.offsets));
-    plan.order = s.Array(std::span<const int32_t>(routing.order));
-    plan.per_token = routing.per_token;
-    plan.weights = s.Array(std::span<const float>(routing.weights));
-    plan.columns = x.columns;
-    plan.inner = inner;
-    plan.limit = limit;
-    const cuda::Bf16Rows input = Quantise(s, x, cuda::ColumnOrder::kFp4);
-    const cuda::Bf16Rows hidden{s.Room<uint16_t>(slots * inner), inner};
-    const FloatView parts = s.Temporary(slots, out.columns);
-    std::vector<int32_t> identity(static_cast<size_t>(slots));
-    std::iota(identity.begin(), identity.end(), 0);
-    const int32_t* device_slots = s.Array(std::span<const int32_t>(identity));
-    if (!s.ok()) return;
-    cuda::SkinnyExperts(stream_, plan, input, hidden, parts);
-    cuda::SumParts(stream_, parts, device_slots, routing.per_token, out);
-  }
-
-  // One expert after the other on gathered rows.
-  void RunCanonicalExperts(Staging& s, ConstFloatView x, const cuda::Routing& routing,
-                           std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
-                           FloatView out) {
-    const int64_t slots = static_cast<int64_t>(routing.order.size());
-    std::vector<int32_t> tokens, places(static_cast<size_t>(slots));
-    std::vector<float> weights;
-    for (int64_t i = 0; i < slots; ++i) {
-      const int32_t slot = routing.order[static_cast<size_t>(i)];
-      tokens.push_back(slot / routing.per_token);
-      weights.push_back(routing.weights[static_cast<size_t>(slot)]);
-      places[static_cast<size_t>(slot)] = static_cast<int32_t>(i);
-    }
-    const int32_t* device_tokens = s.Array(std::span<const int32_t>(tokens));
-    const int32_t* device_places = s.Array(std::span<const int32_t>(places));
-    const float* device_weights = s.Array(std::span<const float>(weights));
-    const FloatView parts = s.Temporary(slots, out.columns);
-    for (const int32_t e : routing.active) {
-      const ExpertWeights& expert = experts[static_cast<size_t>(e)];
-      const int64_t first = routing.offsets[static_cast<size_t>(e)];
-      const int64_t rows = routing.offsets[static_cast<size_t>(e) + 1] - first;
-      const FloatView input = s.Temporary(rows, x.columns);
-      const FloatView gate = s.Temporary(rows, expert.w1.rows);
-      const FloatView up = s.Temporary(rows, expert.w1.rows);
-      if (!s.ok()) return;
-      cuda::GatherFloatRows(stream_, x, device_tokens + first, input);
-      DeviceLinear(s, input, s.Weight(expert.w1), activation, 1, gate);
-      DeviceLinear(s, input, s.Weight(expert.w3), activation, 1, up);
-      cuda::WeightedSwiGlu(stream_, gate, up, device_weights + first, limit, gate);
-      DeviceLinear(s, gate, s.Weight(expert.w2), activation, 1, parts.RowRange(first, first + rows));
-    }
-    cuda::SumParts(stream_, parts, device_places, routing.per_token, out);
+  // Rows of logits in host memory, valid until the next call.
+  ConstFloatView OnHost(ConstFloatView view) {
+    if (!ranges_.Contains(view.data)) return view;
+    host_rows_.resize(static_cast<size_t>(ListSpan(view)));
+    CopyOut(view.data, host_rows_.data(), std::ssize(host_rows_) * static_cast<int64_t>(sizeof(float)));
+    view.data = host_rows_.data();
+    return view;
   }
 
   CudaOptions options_;
   std::string name_;
   cudaStream_t stream_;
+  cuda::CommandList commands_;
+  cuda::DeviceRanges ranges_;
   std::unique_ptr<Ops> host_;  // sampling, and copies between host rows
   cuda::DeviceArena arena_;
   cuda::WeightStore store_;
-  Status status_;
+  cuda::PreparedRows prepared_;
+  cuda::TokenChooser chooser_;
+  // Lists of one op.
+  std::vector<int32_t> owners_;
+  std::vector<cuda::RowPlace> places_;
+  std::vector<cuda::DeviceSequence> attention_sequences_;
+  std::vector<cuda::DeviceIndexSequence> index_sequences_;
+  std::vector<uint8_t> gathered_;
+  std::vector<float> host_rows_;
+  std::vector<int32_t> host_picks_;
 };
 
 }  // namespace
-
-int CountCudaDevices() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
-  int usable = 0;
-  for (int device = 0; device < count; ++device) {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-        major >= kLeastMajor) {
-      ++usable;
-    }
-  }
-  return usable;
-}
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
   if (options.device < 0 || options.device >= CountCudaDevices()) {
@@ -463,8 +544,10 @@ Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
     return Status::Internal(std::string("the GPU cannot be used: ") + cudaGetErrorString(error));
   }
   const bool canonical = options.products == CudaProducts::kCanonical;
-  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(
-      options, std::string("cuda (") + properties.name + (canonical ? ", canonical order)" : ")"), stream));
+  auto ops = std::make_unique<CudaOps>(
+      options, std::string("cuda (") + properties.name + (canonical ? ", canonical order)" : ")"), stream);
+  DEEPINFER_RETURN_IF_ERROR(ops->Create());
+  return std::unique_ptr<Ops>(std::move(ops));
 }
 
 }  // namespace deepinfer

@@ -27,6 +27,8 @@ struct CudaOptions {
   CudaProducts products = CudaProducts::kTensorCores;
   /// Weights are copied to the GPU at their first use and stay there. Their host bytes must not change or move.
   bool keep_weights = true;
+  /// Allocate() gives memory of the GPU, on which ops run without waiting; false: host memory, and every op copies.
+  bool device_memory = false;
 };
 
 /// GPUs that this build has kernels for; 0 without a driver or in a build without CUDA.

@@ -21,17 +21,20 @@ __device__ __forceinline__ uint32_t MultiplyBf16(uint32_t a, uint32_t b) {
 /// 2^126 too small, FP8 codes 2^120.
 template <bool fp4>
 __device__ __forceinline__ uint32_t DecodeFactor(uint32_t scale_byte) {
-  const uint32_t exponent = scale_byte + (fp4 ? 126 - 64 : 120 - 64);
-  return exponent << 7 | exponent << 23;
+  constexpr uint32_t kTwice = 1u << 7 | 1u << 23;  // one multiply-add
+  return scale_byte * kTwice + (fp4 ? 126 - 64 : 120 - 64) * kTwice;
 }
 
-/// Eight E2M1 codes as BF16 pairs (0,4) (1,5) (2,6) (3,7), times `factor`.
+/// Eight E2M1 codes as BF16 pairs (0,4) (1,5) (2,6) (3,7), times `factor`. A product puts a code to two places, sign
+/// and magnitude: it takes the multiplier's pipe, where shifts would queue for the same one as the masks.
 __device__ __forceinline__ void DecodeFp4(uint32_t word, uint32_t factor, uint32_t (&pairs)[4]) {
-  constexpr uint32_t kSign = 0x80008000u, kMagnitude = 0x01c001c0u;
-  pairs[0] = MultiplyBf16((word << 12 & kSign) | (word << 6 & kMagnitude), factor);
-  pairs[1] = MultiplyBf16((word << 8 & kSign) | (word << 2 & kMagnitude), factor);
-  pairs[2] = MultiplyBf16((word << 4 & kSign) | (word >> 2 & kMagnitude), factor);
-  pairs[3] = MultiplyBf16((word & kSign) | (word >> 6 & kMagnitude), factor);
+  constexpr uint32_t kBits = 0x81c081c0u;
+  constexpr uint32_t kEven = 1u << 12 | 1u << 6, kOdd = 1u << 8 | 1u << 2;
+  const uint32_t upper = word >> 8;
+  pairs[0] = MultiplyBf16((word & 0x000f000fu) * kEven & kBits, factor);
+  pairs[1] = MultiplyBf16((word & 0x00f000f0u) * kOdd & kBits, factor);
+  pairs[2] = MultiplyBf16((upper & 0x000f000fu) * kEven & kBits, factor);
+  pairs[3] = MultiplyBf16((upper & 0x00f000f0u) * kOdd & kBits, factor);
 }
 
 /// Four E4M3 codes as BF16 pairs (0,2) (1,3), times `factor`.

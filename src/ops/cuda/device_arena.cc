@@ -8,7 +8,6 @@ namespace deepinfer::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kBlockBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -25,7 +24,7 @@ void* DeviceArena::Take(size_t bytes) {
       return piece;
     }
   }
-  const size_t size = std::max(bytes, kBlockBytes);
+  const size_t size = std::max(bytes, static_cast<size_t>(block_bytes_));
   void* data = nullptr;
   if (cudaMalloc(&data, size) != cudaSuccess) return nullptr;
   blocks_.push_back({static_cast<uint8_t*>(data), size});

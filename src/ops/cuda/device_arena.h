@@ -13,7 +13,7 @@ namespace deepinfer::cuda {
 
 class DeviceArena {
  public:
-  DeviceArena() = default;
+  explicit DeviceArena(int64_t block_bytes = int64_t{64} << 20) : block_bytes_(block_bytes) {}
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -28,6 +28,7 @@ class DeviceArena {
     uint8_t* data;
     size_t size;
   };
+  int64_t block_bytes_;
   std::vector<Block> blocks_;
   size_t block_ = 0;
   size_t used_ = 0;  // of blocks_[block_]

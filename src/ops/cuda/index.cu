@@ -1,11 +1,16 @@
 // Index scores and the two-level top-k (spec c.6).
 //
 // Scores: half a warp a key, the canonical product of each head, heads added in ascending order, to the bit of the
-// reference. Selection: one block a row finds the k-th largest score by four passes over eight bits each of its
-// order-preserving integer, then lists what lies above it and the earliest of what equals it, ascending.
+// reference. Selection: a block finds the k-th largest score by four passes over eight bits each of its
+// order-preserving integer, then lists what lies above it and the earliest of what equals it, ascending. Long rows do
+// so in parts first: what is among the k best of a row is among those of its part.
+#include <algorithm>
+
+#include "ops/cuda/early_launch.cuh"
+#include "ops/cuda/index_rows.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
-#include "ops/dot_order.h"
+#include "ops/cuda/ptx.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -13,10 +18,9 @@ namespace {
 constexpr int kKeysPerBlock = 64;
 constexpr int kSelectThreads = 512;
 constexpr int kDigits = 256;
-
-__device__ __forceinline__ int64_t VisibleRows(const DeviceIndexSequence& sequence, int64_t t, int ratio) {
-  return (sequence.first_position + (t - sequence.first_row) + 1) / ratio;
-}
+constexpr int kPartItems = 8192;     // of a row that one block selects from
+constexpr int kListedItems = 16384;  // of the second step that shared memory holds
+constexpr int64_t kRowsAtOnce = 64;
 
 __global__ void ScoreKernel(ConstFloatView q, ConstFloatView head_weights, const DeviceIndexSequence* sequences,
                             const int32_t* row_sequence, int64_t first_row, IndexArguments arguments, float* scores,
@@ -36,33 +40,12 @@ __global__ void ScoreKernel(ConstFloatView q, ConstFloatView head_weights, const
   }
   __syncthreads();
 
-  const int lane = static_cast<int>(threadIdx.x) % kDotLanes;
   const unsigned half_mask = threadIdx.x % 32 < 16 ? 0x0000ffffu : 0xffff0000u;
   for (int64_t j = first_key + threadIdx.x / kDotLanes; j < first_key + kKeysPerBlock && j < visible;
        j += kThreads / kDotLanes) {
-    const uint8_t* values = RowValues(sequence.keys, j);
-    const uint8_t* scales = RowScales(sequence.keys, j);
-    float score = 0;
-    for (int head = 0; head < arguments.heads; ++head) {
-      float accumulator = 0;
-      for (int chunk = 0; chunk < width; chunk += kDotChunk) {
-        float partial = 0;
-        constexpr int kOrder[kDotLaneColumns] = {4, 0, 5, 1, 6, 2, 7, 3};
-#pragma unroll
-        for (int i = 0; i < kDotLaneColumns; ++i) {
-          const int c = chunk + lane * kDotLaneColumns + kOrder[i];
-          if (c < width) {
-            partial = fmaf(UnpackChannel(RowFormat::kIndexFp4, values, scales, c), query[head * width + c], partial);
-          }
-        }
-        accumulator += partial;
-      }
-      for (int half = kDotLanes / 2; half > 0; half /= 2) {
-        accumulator += __shfl_xor_sync(half_mask, accumulator, half, kDotLanes);
-      }
-      score += RowOf(head_weights, t)[head] * fmaxf(accumulator, 0.0f);
-    }
-    if (lane == 0) scores[blockIdx.y * most_visible + j] = score;
+    const float score = CanonicalScore(arguments, RowValues(sequence.keys, j), RowScales(sequence.keys, j),
+                                       RowOf(head_weights, t), half_mask, [&](int i) { return query[i]; });
+    if (threadIdx.x % kDotLanes == 0) scores[blockIdx.y * most_visible + j] = score;
   }
 }
 
@@ -80,6 +63,36 @@ struct SelectShared {
   uint32_t wanted;
   uint32_t above, equal;
 };
+
+// The digit at `shift` of the k-th largest key, by one warp: lane l has digits 255 - 8l down to 248 - 8l.
+__device__ __forceinline__ void FindDigit(SelectShared& shared, int shift) {
+  const int lane = static_cast<int>(threadIdx.x);
+  uint32_t counts[8], own = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) own += counts[i] = shared.histogram[kDigits - 1 - 8 * lane - i];
+  uint32_t through = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t others = __shfl_up_sync(0xffffffffu, through, step);
+    if (lane >= step) through += others;
+  }
+  const uint32_t wanted = shared.wanted;
+  const unsigned reached = __ballot_sync(0xffffffffu, through >= wanted);
+  __syncwarp();
+  if (lane != (reached == 0 ? 31 : __ffs(static_cast<int>(reached)) - 1)) return;
+  uint32_t left = wanted - (through - own);
+  int digit = kDigits - 1 - 8 * lane;
+  uint32_t taken = min(left, counts[0]);
+#pragma unroll
+  for (int i = 1; i < 8; ++i) {
+    // Fewer items than k: the lowest digit, and all of its items.
+    if (digit != kDigits - 8 * lane - i || counts[i - 1] >= left) continue;
+    left -= counts[i - 1];
+    --digit;
+    taken = min(left, counts[i]);
+  }
+  shared.wanted = taken;
+  shared.prefix |= static_cast<uint32_t>(digit) << shift;
+}
 
 // Lists the k items of the largest key(i), i < count (0: no item), equal ones by ascending i, as out[n] = name(i) in
 // ascending i. Returns how many. By the whole block.
@@ -100,14 +113,7 @@ __device__ int SelectTopK(int64_t count, int k, SelectShared& shared, const Key&
       if (value != 0 && (value & mask) == prefix) atomicAdd(&shared.histogram[value >> shift & 255u], 1u);
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      uint32_t wanted = shared.wanted;
-      int digit = kDigits - 1;
-      for (; digit > 0 && shared.histogram[digit] < wanted; --digit) wanted -= shared.histogram[digit];
-      // Fewer items than k: the lowest digit, and all of its items.
-      shared.wanted = min(wanted, shared.histogram[digit]);
-      shared.prefix = prefix | static_cast<uint32_t>(digit) << shift;
-    }
+    if (threadIdx.x < 32) FindDigit(shared, shift);
     __syncthreads();
   }
   const uint32_t threshold = shared.prefix;
@@ -195,6 +201,130 @@ __global__ void SelectKernel(const DeviceIndexSequence* sequences, const int32_t
   if (threadIdx.x == 0) selected.counts[t] = count;
 }
 
+// What the two steps of a long row hand on, for each row of a launch.
+struct Parts {
+  float* scores;         // [rows, most_visible]
+  int32_t* rows;         // [rows, parts, topk]
+  int32_t* counts;       // [rows, parts]
+  uint32_t* block_keys;  // [rows, most_blocks]: the order keys of candidate blocks
+  int64_t most_visible;
+  int64_t most_blocks;
+};
+
+__device__ void SelectBlocks(int64_t blocks, const IndexArguments& arguments, SelectShared& shared,
+                             const uint32_t* keys, const DeviceLists& candidates, int64_t t) {
+  const int kept = SelectTopK(
+      blocks, arguments.topk_blocks, shared, [&](int64_t b) { return keys[b]; },
+      [](int64_t b) { return static_cast<int32_t>(b); }, candidates.rows + t * candidates.stride);
+  if (threadIdx.x == 0) candidates.counts[t] = kept;
+}
+
+// The best of part blockIdx.x of row blockIdx.y, and the keys of its candidate blocks. A single part is the whole row.
+__global__ void __launch_bounds__(kSelectThreads)
+    SelectPartKernel(const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row,
+                     IndexArguments arguments, DeviceLists candidates, DeviceLists selected, Parts parts) {
+  extern __shared__ uint32_t keys[];  // [kPartItems]
+  __shared__ SelectShared shared;
+  WaitForKernelAhead();
+  StartKernelBehind();
+  const int64_t t = first_row + blockIdx.y;
+  const IndexItems items(arguments, candidates, t, VisibleRows(sequences[row_sequence[t]], t, arguments.ratio));
+  const int first = static_cast<int>(blockIdx.x) * kPartItems;
+  const int count = min(max(items.count - first, 0), kPartItems);
+  const float* scores = parts.scores + blockIdx.y * parts.most_visible;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSelectThreads) {
+    const int j = items.Key(first + i);
+    keys[i] = j < items.visible ? OrderKey(scores[j]) : 0u;
+  }
+  __syncthreads();
+  uint32_t* const block_keys = parts.block_keys + blockIdx.y * parts.most_blocks;
+  const int64_t blocks = arguments.publish ? (items.count + arguments.block_size - 1) / arguments.block_size : 0;
+  if (arguments.publish) {
+    const int size = arguments.block_size;
+    for (int b = static_cast<int>(threadIdx.x); b * size < count; b += kSelectThreads) {
+      uint32_t best = 0;
+      for (int i = b * size; i < (b + 1) * size && i < count; ++i) best = max(best, keys[i]);
+      const int64_t block = first / size + b;
+      block_keys[block] = block + 1 == blocks ? OrderKey(INFINITY) : best;
+    }
+  }
+  const bool whole = gridDim.x == 1;
+  const int64_t part = blockIdx.y * gridDim.x + blockIdx.x;
+  const int taken = SelectTopK(
+      count, arguments.topk, shared, [&](int64_t i) { return keys[i]; },
+      [&](int64_t i) { return items.Key(first + static_cast<int>(i)); },
+      whole ? selected.rows + t * selected.stride : parts.rows + part * arguments.topk);
+  if (threadIdx.x == 0) (whole ? selected.counts + t : parts.counts + part)[0] = taken;
+  if (whole && arguments.publish) SelectBlocks(blocks, arguments, shared, block_keys, candidates, t);
+}
+
+// blockIdx.x 0: the best of the parts' best; 1: the candidate blocks.
+__global__ void __launch_bounds__(kSelectThreads)
+    JoinPartsKernel(const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row,
+                    IndexArguments arguments, DeviceLists candidates, DeviceLists selected, Parts parts,
+                    int most_parts) {
+  extern __shared__ uint32_t keys[];  // [kListedItems]
+  __shared__ SelectShared shared;
+  WaitForKernelAhead();
+  const int64_t t = first_row + blockIdx.y;
+  if (blockIdx.x == 1) {
+    const int64_t visible = VisibleRows(sequences[row_sequence[t]], t, arguments.ratio);
+    const int64_t blocks = (visible + arguments.block_size - 1) / arguments.block_size;
+    const uint32_t* from = parts.block_keys + blockIdx.y * parts.most_blocks;
+    if (blocks <= kListedItems) {
+#pragma unroll 4
+      for (int b = static_cast<int>(threadIdx.x); b < blocks; b += kSelectThreads) keys[b] = from[b];
+      __syncthreads();
+      from = keys;
+    }
+    return SelectBlocks(blocks, arguments, shared, from, candidates, t);
+  }
+  const float* scores = parts.scores + blockIdx.y * parts.most_visible;
+  const int32_t* lists = parts.rows + int64_t{blockIdx.y} * most_parts * arguments.topk;
+  const int32_t* counts = parts.counts + int64_t{blockIdx.y} * most_parts;
+  const int count = most_parts * arguments.topk;
+  const auto load = [&](int i) {
+    return i % arguments.topk < counts[i / arguments.topk] ? OrderKey(scores[lists[i]]) : 0u;
+  };
+  const auto name = [&](int64_t i) { return lists[i]; };
+  int32_t* const out = selected.rows + t * selected.stride;
+  int taken;
+  if (count <= kListedItems) {
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kSelectThreads) keys[i] = load(i);
+    __syncthreads();
+    taken = SelectTopK(
+        count, arguments.topk, shared, [&](int64_t i) { return keys[i]; }, name, out);
+  } else {
+    taken = SelectTopK(
+        count, arguments.topk, shared, [&](int64_t i) { return load(static_cast<int>(i)); }, name, out);
+  }
+  if (threadIdx.x == 0) selected.counts[t] = taken;
+}
+
+void Scores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights, const DeviceIndexSequence* sequences,
+            const int32_t* row_sequence, int64_t first_row, int64_t rows, const IndexArguments& arguments,
+            float* scores, int64_t most_visible) {
+  if (most_visible == 0) return;
+  const dim3 grid(Blocks(most_visible, kKeysPerBlock), static_cast<unsigned>(rows));
+  const size_t bytes = static_cast<size_t>(arguments.heads * arguments.head_width) * 4;
+  ScoreKernel<<<grid, kThreads, bytes, stream>>>(q, head_weights, sequences, row_sequence, first_row, arguments, scores,
+                                                 most_visible);
+}
+
+// Items that a row may have, and the parts they make.
+int64_t MostParts(const IndexArguments& arguments, int64_t most_visible) {
+  int64_t items = most_visible;
+  if (arguments.restrict_to_candidates && !arguments.publish) {
+    items = int64_t{arguments.topk_blocks} * arguments.block_size;
+  }
+  return std::max<int64_t>(1, (items + kPartItems - 1) / kPartItems);
+}
+int64_t MostBlocks(const IndexArguments& arguments, int64_t most_visible) {
+  return arguments.publish ? (most_visible + arguments.block_size - 1) / arguments.block_size : 0;
+}
+
 }  // namespace
 
 void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
@@ -202,14 +332,48 @@ void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weigh
                 const IndexArguments& arguments, const DeviceLists& candidates, const DeviceLists& selected,
                 float* scores, int64_t most_visible, float* block_scores) {
   if (rows == 0) return;
-  if (most_visible > 0) {
-    const dim3 grid(Blocks(most_visible, kKeysPerBlock), static_cast<unsigned>(rows));
-    const size_t bytes = static_cast<size_t>(arguments.heads * arguments.head_width) * 4;
-    ScoreKernel<<<grid, kThreads, bytes, stream>>>(q, head_weights, sequences, row_sequence, first_row, arguments,
-                                                   scores, most_visible);
-  }
+  Scores(stream, q, head_weights, sequences, row_sequence, first_row, rows, arguments, scores, most_visible);
   SelectKernel<<<static_cast<unsigned>(rows), kSelectThreads, 0, stream>>>(
       sequences, row_sequence, first_row, arguments, candidates, selected, scores, most_visible, block_scores);
+}
+
+bool SelectInPartsFits(const IndexArguments& arguments) {
+  return !arguments.publish || kPartItems % arguments.block_size == 0;
+}
+
+int64_t SelectInPartsScratchBytes(int64_t rows, const IndexArguments& arguments, int64_t most_visible) {
+  const int64_t parts = MostParts(arguments, most_visible);
+  return std::min(rows, kRowsAtOnce) * 4 *
+         (most_visible + MostBlocks(arguments, most_visible) + parts * (arguments.topk + 1));
+}
+
+void SelectInParts(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                   const DeviceIndexSequence* sequences, const int32_t* row_sequence, const IndexArguments& arguments,
+                   const DeviceLists& candidates, const DeviceLists& selected, int64_t most_visible, void* scratch) {
+  const int64_t at_once = std::min(q.rows, kRowsAtOnce);
+  const int most_parts = static_cast<int>(MostParts(arguments, most_visible));
+  Parts parts{};
+  parts.most_visible = most_visible;
+  parts.most_blocks = MostBlocks(arguments, most_visible);
+  parts.scores = static_cast<float*>(scratch);
+  parts.block_keys = reinterpret_cast<uint32_t*>(parts.scores + at_once * most_visible);
+  parts.rows = reinterpret_cast<int32_t*>(parts.block_keys + at_once * parts.most_blocks);
+  parts.counts = parts.rows + at_once * most_parts * arguments.topk;
+  for (int64_t first = 0; first < q.rows; first += at_once) {
+    const int64_t rows = std::min(at_once, q.rows - first);
+    if (IndexScoresFit(arguments)) {
+      IndexScores(stream, q, head_weights, sequences, row_sequence, first, rows, arguments, candidates, parts.scores,
+                  most_visible);
+    } else {
+      Scores(stream, q, head_weights, sequences, row_sequence, first, rows, arguments, parts.scores, most_visible);
+    }
+    LaunchEarly(stream, dim3(static_cast<unsigned>(most_parts), static_cast<unsigned>(rows)), kSelectThreads,
+                kPartItems * 4, SelectPartKernel, sequences, row_sequence, first, arguments, candidates, selected,
+                parts);
+    if (most_parts == 1) continue;
+    LaunchEarly(stream, dim3(arguments.publish ? 2 : 1, static_cast<unsigned>(rows)), kSelectThreads, kListedItems * 4,
+                JoinPartsKernel, sequences, row_sequence, first, arguments, candidates, selected, parts, most_parts);
+  }
 }
 
 }  // namespace deepinfer::cuda

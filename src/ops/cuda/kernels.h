@@ -57,6 +57,7 @@ void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float l
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden);
 void Add(cudaStream_t stream, ConstFloatView y, FloatView out);
+void Scale(cudaStream_t stream, float factor, FloatView x);
 void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,
                      FloatView out);
 /// out.row(i) = x.row(rows[i]).
@@ -65,10 +66,13 @@ void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows,
 void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out);
 
 // streams.cu; the projection of MixStreams is a CanonicalLinear into `out` before
-void FinishMix(cudaStream_t stream, ConstFloatView streams, int n, const WeightVector& base, const WeightVector& scale,
-               int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
+/// squares: [T] what LinearAndSquares gave, or null.
+void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
+               const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed);
+/// The first half of CollapseNorm: RmsNorm of this is the other, with the same bits.
+void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed);
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out);
 void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,
@@ -77,16 +81,45 @@ void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_
 // canonical_linear.cu
 /// x through E4M3 in groups of 32, back to F32 (spec c.1).
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out);
+/// CanonicalLinear of plain weights with few outputs, and squares[t] = x.row(t) times itself.
+void LinearAndSquares(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out, float* squares);
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out);
 
 // cache_rows.cu
-void StoreRows(cudaStream_t stream, ConstFloatView x, const PackedRows& rows, const int64_t* destination);
+/// Ops::PoolPairs; both lists hold device addresses.
+void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out);
+/// Where a packed row lies.
+struct RowPlace {
+  uint8_t* values;
+  uint8_t* scales;
+};
+/// Row t of x, quantised, to places[t].
+void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places);
+/// No row is written twice, nor read and written.
+void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes);
+/// Device to device.
+void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes);
+/// `columns` floats from each from[i] to to[i].
+void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, int64_t columns, float* const* to);
+/// x.row(i) = x.row(rows[i]) in place, rows ascending.
+void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x);
 
 // attention.cu
 /// row_sequence[t]: index of the sequence of row t. Rows may attend at most `most_keys` keys.
 void Attention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
                const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
                float scale, int most_keys, FloatView out);
+
+// sparse_attention.cu
+/// Whether SparseAttention takes these heads: 512 channels, a multiple of 16 heads up to 128, SM90.
+bool SparseAttentionFits(int heads, int64_t width);
+/// Bytes that `scratch` needs, at a multiple of 16; 0 for many rows.
+int64_t SparseAttentionScratchBytes(int64_t rows, int heads, int most_keys);
+/// Attention on the tensor cores, in an order of sums of its own: Attention within 1e-5 of the largest output of a row.
+/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16.
+void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
+                     const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
+                     float scale, int most_keys, void* scratch, FloatView out);
 
 // index.cu
 struct IndexArguments {
@@ -102,9 +135,27 @@ void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weigh
                 const IndexArguments& arguments, const DeviceLists& candidates, const DeviceLists& selected,
                 float* scores, int64_t most_visible, float* block_scores);
 
+/// Whether SelectInParts takes these: published blocks that 8192 is a multiple of.
+bool SelectInPartsFits(const IndexArguments& arguments);
+int64_t SelectInPartsScratchBytes(int64_t rows, const IndexArguments& arguments, int64_t most_visible);
+/// SelectRows for all rows, with the same result: long rows by several blocks, scores on the tensor cores where
+/// IndexScores takes them. `scratch` is at a multiple of 4.
+void SelectInParts(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                   const DeviceIndexSequence* sequences, const int32_t* row_sequence, const IndexArguments& arguments,
+                   const DeviceLists& candidates, const DeviceLists& selected, int64_t most_visible, void* scratch);
+
+// index_scores.cu
+/// Whether IndexScores takes these: 16 or 32 heads of 128 channels.
+bool IndexScoresFit(const IndexArguments& arguments);
+/// The scores of SelectRows on the tensor cores, the same bits. Restricted: those of the candidates only; the others
+/// keep their value. Rows of q start at multiples of 16 bytes, pages of keys too.
+void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights,
+                 const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
+                 const IndexArguments& arguments, const DeviceLists& candidates, float* scores, int64_t most_visible);
+
 // route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
-                 int32_t* picks, int per_token, FloatView weights);
+                 int32_t* picks, int64_t picks_stride, int per_token, FloatView weights);
 
 }  // namespace deepinfer::cuda
 

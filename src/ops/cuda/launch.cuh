@@ -2,6 +2,8 @@
 #ifndef DEEPINFER_OPS_CUDA_LAUNCH_CUH_
 #define DEEPINFER_OPS_CUDA_LAUNCH_CUH_
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "base/tensor_view.h"
@@ -17,6 +19,23 @@ inline unsigned Blocks(int64_t work, int64_t per_block) {
   return static_cast<unsigned>((work + per_block - 1) / per_block);
 }
 
+/// Whether this GPU has WGMMA.
+inline bool IsSm90() {
+  static const bool is = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+  }();
+  return is;
+}
+
+/// A grid of kThreads-wide blocks over rows and columns, and the columns of a thread in it.
+inline dim3 ColumnGrid(int64_t rows, int64_t columns) {
+  return dim3(static_cast<unsigned>(rows), Blocks(columns, kThreads));
+}
+__device__ __forceinline__ int64_t OwnColumn() { return int64_t{blockIdx.y} * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ int64_t ColumnStep() { return int64_t{gridDim.y} * blockDim.x; }
+
 /// Row `t` of a view.
 template <typename T>
 __device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {
@@ -25,12 +44,12 @@ __device__ __forceinline__ T* RowOf(const TensorView<T>& view, int64_t t) {
 
 /// Values and scales of a packed row (PackedRows::values, ::scales).
 __device__ __forceinline__ uint8_t* RowValues(const PackedRows& rows, int64_t row) {
-  return rows.pages[row / rows.rows_per_page] +
+  return rows.pages[row / rows.rows_per_page] + rows.offset +
          (row % rows.rows_per_page) * PackedRowBytes(rows.format, rows.channels).values;
 }
 __device__ __forceinline__ uint8_t* RowScales(const PackedRows& rows, int64_t row) {
   const RowBytes bytes = PackedRowBytes(rows.format, rows.channels);
-  return rows.pages[row / rows.rows_per_page] + rows.rows_per_page * bytes.values +
+  return rows.pages[row / rows.rows_per_page] + rows.offset + rows.rows_per_page * bytes.values +
          (row % rows.rows_per_page) * bytes.scales;
 }
 

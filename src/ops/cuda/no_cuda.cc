@@ -1,5 +1,6 @@
 // CudaOps in a build without CUDA.
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/device_limits.h"
 
 namespace deepinfer {
 
@@ -8,5 +9,9 @@ int CountCudaDevices() { return 0; }
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions&) {
   return Status::Unsupported("this build has no CUDA kernels; configure with -DDEEPINFER_CUDA=ON");
 }
+
+namespace cuda {
+DeviceLimits MeasureDeviceLimits(int, double, int64_t) { return {}; }
+}  // namespace cuda
 
 }  // namespace deepinfer

@@ -5,24 +5,27 @@
 namespace deepinfer::cuda {
 namespace {
 
-__device__ float Softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+// sqrt(softplus(logit)) (spec c.9).
+__device__ __forceinline__ float RouteScore(float logit) {
+  return sqrtf(fmaxf(logit, 0.0f) + log1pf(expf(-fabsf(logit))));
+}
 
 // logits.row(t) becomes the scores; biased scores are in shared memory, -inf once picked.
 __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise, float scaling, int32_t* picks,
-                            int per_token, FloatView weights) {
+                            int64_t picks_stride, int per_token, FloatView weights) {
   extern __shared__ float biased[];  // [E]
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t t = blockIdx.x;
   float* scores = RowOf(logits, t);
   const int experts = static_cast<int>(logits.columns);
   for (int e = lane; e < experts; e += 32) {
-    const float score = sqrtf(Softplus(scores[e]));
+    const float score = RouteScore(scores[e]);
     scores[e] = score;
     const float value = score + LoadVector(bias, e);
     biased[e] = isnan(value) ? -INFINITY : value;
   }
   __syncwarp();
-  int32_t* row = picks + t * per_token;
+  int32_t* row = picks + t * picks_stride;
   // The k best, each the largest of what is left and the lowest id of equal ones; a lane marks its own picks by NaN.
   for (int k = 0; k < per_token; ++k) {
     float best = -INFINITY;
@@ -65,10 +68,10 @@ __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise,
 }  // namespace
 
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
-                 int32_t* picks, int per_token, FloatView weights) {
+                 int32_t* picks, int64_t picks_stride, int per_token, FloatView weights) {
   if (logits.rows == 0) return;
   RouteKernel<<<static_cast<unsigned>(logits.rows), 32, static_cast<size_t>(logits.columns) * 4, stream>>>(
-      logits, bias, normalise, scaling, picks, per_token, weights);
+      logits, bias, normalise, scaling, picks, picks_stride, per_token, weights);
 }
 
 }  // namespace deepinfer::cuda

@@ -30,7 +30,7 @@ __device__ float LoadWeight(const WeightMatrix& weight, int64_t row, int64_t col
 
 __global__ void EmbedKernel(WeightMatrix table, const int32_t* ids, FloatView out) {
   const int64_t t = blockIdx.x;
-  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) RowOf(out, t)[c] = LoadWeight(table, ids[t], c);
+  for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) RowOf(out, t)[c] = LoadWeight(table, ids[t], c);
 }
 
 __global__ void RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out) {
@@ -59,7 +59,7 @@ __global__ void RopeKernel(FloatView x, int heads, ConstFloatView cos_sin, bool 
   const int64_t pairs = cos_sin.columns / 2;
   const int64_t width = x.columns / heads;
   const float* cosine = RowOf(cos_sin, blockIdx.x);
-  for (int64_t at = threadIdx.x; at < heads * pairs; at += blockDim.x) {
+  for (int64_t at = OwnColumn(); at < heads * pairs; at += ColumnStep()) {
     const int64_t i = at % pairs;
     float* pair = RowOf(x, blockIdx.x) + (at / pairs + 1) * width - 2 * pairs + 2 * i;
     const float a = pair[0];
@@ -81,30 +81,36 @@ __device__ float SwiGluValue(float gate, float up, float limit) {
 __global__ void SwiGluKernel(ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                              FloatView hidden) {
   const int64_t t = blockIdx.x;
-  for (int64_t c = threadIdx.x; c < hidden.columns; c += blockDim.x) {
+  for (int64_t c = OwnColumn(); c < hidden.columns; c += ColumnStep()) {
     const float value = SwiGluValue(RowOf(gate, t)[c], RowOf(up, t)[c], limit);
     RowOf(hidden, t)[c] = weights == nullptr ? value : value * weights[t];
   }
 }
 
 __global__ void AddKernel(ConstFloatView y, FloatView out) {
-  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) RowOf(out, blockIdx.x)[c] += RowOf(y, blockIdx.x)[c];
+  for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep())
+    RowOf(out, blockIdx.x)[c] += RowOf(y, blockIdx.x)[c];
+}
+
+__global__ void ScaleKernel(float factor, FloatView x) {
+  for (int64_t c = OwnColumn(); c < x.columns; c += ColumnStep()) RowOf(x, blockIdx.x)[c] *= factor;
 }
 
 __global__ void GatherTableKernel(WeightMatrix table, const int64_t* rows, int64_t columns, FloatView out) {
-  for (int64_t c = threadIdx.x; c < columns * table.columns; c += blockDim.x) {
-    RowOf(out, blockIdx.x)[c] = LoadWeight(table, rows[blockIdx.x * columns + c / table.columns], c % table.columns);
+  for (int64_t c = OwnColumn(); c < columns * table.columns; c += ColumnStep()) {
+    const int64_t place = blockIdx.x * columns + c / table.columns;
+    RowOf(out, blockIdx.x)[c] = LoadWeight(table, rows == nullptr ? place : rows[place], c % table.columns);
   }
 }
 
 __global__ void GatherFloatKernel(ConstFloatView x, const int32_t* rows, FloatView out) {
-  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) {
+  for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) {
     RowOf(out, blockIdx.x)[c] = RowOf(x, rows[blockIdx.x])[c];
   }
 }
 
 __global__ void SumPartsKernel(ConstFloatView parts, const int32_t* slots, int per_token, FloatView out) {
-  for (int64_t c = threadIdx.x; c < out.columns; c += blockDim.x) {
+  for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) {
     float sum = 0;
     for (int k = 0; k < per_token; ++k) sum += RowOf(parts, slots[int64_t{blockIdx.x} * per_token + k])[c];
     RowOf(out, blockIdx.x)[c] = sum;
@@ -116,7 +122,7 @@ unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 }  // namespace
 
 void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, FloatView out) {
-  if (out.rows > 0) EmbedKernel<<<Grid(out.rows), kThreads, 0, stream>>>(table, ids, out);
+  if (out.rows > 0) EmbedKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(table, ids, out);
 }
 
 void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out) {
@@ -129,7 +135,8 @@ void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequ
 }
 
 void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse) {
-  if (x.rows > 0) RopeKernel<<<Grid(x.rows), kThreads, 0, stream>>>(x, heads, cos_sin, inverse);
+  if (x.rows > 0)
+    RopeKernel<<<ColumnGrid(x.rows, heads * cos_sin.columns / 2), kThreads, 0, stream>>>(x, heads, cos_sin, inverse);
 }
 
 void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) {
@@ -139,24 +146,30 @@ void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float l
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden) {
   if (hidden.rows == 0) return;
-  SwiGluKernel<<<Grid(hidden.rows), kThreads, 0, stream>>>(gate, up, weights, limit, hidden);
+  SwiGluKernel<<<ColumnGrid(hidden.rows, hidden.columns), kThreads, 0, stream>>>(gate, up, weights, limit, hidden);
 }
 
 void Add(cudaStream_t stream, ConstFloatView y, FloatView out) {
-  if (out.rows > 0) AddKernel<<<Grid(out.rows), kThreads, 0, stream>>>(y, out);
+  if (out.rows > 0) AddKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(y, out);
+}
+
+void Scale(cudaStream_t stream, float factor, FloatView x) {
+  if (x.rows > 0) ScaleKernel<<<ColumnGrid(x.rows, x.columns), kThreads, 0, stream>>>(factor, x);
 }
 
 void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,
                      FloatView out) {
-  if (out.rows > 0) GatherTableKernel<<<Grid(out.rows), kThreads, 0, stream>>>(table, rows, columns, out);
+  if (out.rows > 0)
+    GatherTableKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(table, rows, columns, out);
 }
 
 void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows, FloatView out) {
-  if (out.rows > 0) GatherFloatKernel<<<Grid(out.rows), kThreads, 0, stream>>>(x, rows, out);
+  if (out.rows > 0) GatherFloatKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(x, rows, out);
 }
 
 void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out) {
-  if (out.rows > 0) SumPartsKernel<<<Grid(out.rows), kThreads, 0, stream>>>(parts, slots, per_token, out);
+  if (out.rows > 0)
+    SumPartsKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(parts, slots, per_token, out);
 }
 
 }  // namespace deepinfer::cuda

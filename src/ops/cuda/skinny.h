@@ -8,12 +8,14 @@
 //
 // Every launcher here may start before the kernel ahead of it in the stream ends (programmatic dependent launch): it
 // reads weights early and everything else after that kernel. Weights must not be the output of the kernel ahead.
+// early_launch.cuh has the rule that every kernel started so keeps.
 // Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_H_
 #define DEEPINFER_OPS_CUDA_SKINNY_H_
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 
 #include "base/tensor_view.h"
@@ -28,13 +30,23 @@ enum class ColumnOrder : uint8_t {
   kFp4,  ///< of each eight columns: 0 4 1 5 2 6 3 7
 };
 
+/// How weights come to shared memory; the bits of the results are the same.
+enum class SkinnyFeed : uint8_t {
+  kThreads,  ///< cp.async of all threads
+  kBulk,     ///< TMA by a warp of its own; where no tensor map can be made, kThreads
+};
+/// For benches and tests, while no other thread launches. `stages`: most of a bulk ring, 0: as many as suit the shape.
+void UseSkinnyFeed(SkinnyFeed feed, int stages = 0);
+/// Launches so far that used kBulk.
+int64_t BulkSkinnyLaunches();
+
 /// Activations after quantisation, as BF16 [T, columns].
 struct Bf16Rows {
   uint16_t* values = nullptr;
   int64_t columns = 0;
 };
 
-/// One expert's weights as kF4Row32 holds them: w1, w3 [I, D], w2 [D, I].
+/// One expert's weights as kF4Row32 holds them: w1, w3 [I, D], w2 [D, I]. Each starts at a multiple of 16 bytes.
 struct DeviceExpert {
   const uint8_t* w1 = nullptr;
   const uint8_t* w1_scale = nullptr;
@@ -47,9 +59,9 @@ struct DeviceExpert {
 /// Which rows go to which expert (routing.h), all arrays on the device.
 struct ExpertsPlan {
   const DeviceExpert* experts = nullptr;  // [E]
-  const int32_t* active = nullptr;        // [active_count]
+  const int32_t* active = nullptr;        // [active_count]; -1 behind the last
   int active_count = 0;
-  int most_rows = 0;                 ///< of one expert, or an upper bound
+  int most_rows = 0;                 ///< of one expert, as far as is known: more of them read its weights again
   const int32_t* offsets = nullptr;  // [E + 1]
   const int32_t* order = nullptr;    // [slots]
   const float* weights = nullptr;    // [slots], by slot
@@ -65,11 +77,22 @@ void QuantiseRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, cons
 void RmsNormQuantise(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, ColumnOrder order,
                      const Bf16Rows& out, FloatView normed);
 
-/// Whether SkinnyLinear takes this weight.
+/// Whether SkinnyLinear takes this weight, values and scales of which start at multiples of 16 bytes.
 bool SkinnyFits(const WeightMatrix& weight, int groups);
 /// x in ColumnOrder::kFp8.
 void SkinnyLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                   FloatView out);
+
+/// One of several products of the same rows.
+struct SkinnyProduct {
+  WeightMatrix weight;
+  FloatView out;
+};
+inline constexpr int kMostSkinnyProducts = 4;
+using SkinnyProducts = std::array<SkinnyProduct, kMostSkinnyProducts>;
+/// SkinnyLinear of products 0 .. count - 1, all with as many columns, to the bit; one launch for neighbours whose
+/// columns are cut into equally many parts (skinny_plan.h), which small weights' are.
+void SkinnyLinears(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const SkinnyProducts& products, int count);
 
 /// Whether SkinnyExperts takes experts like these.
 bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2);

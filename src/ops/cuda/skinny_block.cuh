@@ -9,6 +9,7 @@
 #include <cooperative_groups.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/decode_bf16.cuh"
 #include "ops/cuda/ptx.cuh"
@@ -111,18 +112,30 @@ struct RowCopies {
   }
 };
 
-/// sums[m][n] += tile m at `tiles` times rows 8n .. 8n + 7 at `rows`, both in shared memory.
-template <bool fp4, int MT, int NT>
-__device__ __forceinline__ void MultiplyTiles(uint32_t tiles, uint32_t rows, int lane, float (&sums)[MT][NT][4]) {
+/// A warp's tiles in a stage that threads filled, as MultiplyTiles reads them.
+template <bool fp4>
+struct CopiedTiles {
   using Layout = TileLayout<fp4>;
+  uint32_t at;
+  /// The scale byte of 32 columns of row g + 8 * upper.
+  __device__ __forceinline__ uint32_t Scale(int m, int upper, int g, int t) const {
+    return LoadShared8(at + m * Layout::kBytes + Layout::kValueBytes + t + (fp4 ? (g + 8 * upper) * kChunkScales : 0));
+  }
+  __device__ __forceinline__ uint4 Words(int m, int upper, int g, int piece) const {
+    return LoadShared128(at + m * Layout::kBytes + Layout::PieceAt(g + 8 * upper, piece));
+  }
+};
+
+/// sums[m][n] += tile m times rows 8n .. 8n + 7 at `rows`, both in shared memory.
+template <bool fp4, int MT, int NT, typename Tiles>
+__device__ __forceinline__ void MultiplyTiles(const Tiles& tiles, uint32_t rows, int lane, float (&sums)[MT][NT][4]) {
   const int g = lane / 4;
   const int t = lane % 4;
   uint32_t factor[MT][2];
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
-    const uint32_t at = tiles + m * Layout::kBytes + Layout::kValueBytes + t;
-    factor[m][0] = DecodeFactor<fp4>(LoadShared8(fp4 ? at + g * kChunkScales : at));
-    factor[m][1] = fp4 ? DecodeFactor<fp4>(LoadShared8(at + (g + 8) * kChunkScales)) : factor[m][0];
+    factor[m][0] = DecodeFactor<fp4>(tiles.Scale(m, 0, g, t));
+    factor[m][1] = fp4 ? DecodeFactor<fp4>(tiles.Scale(m, 1, g, t)) : factor[m][0];
   }
 #pragma unroll
   for (int piece = 0; piece < (fp4 ? 1 : 2); ++piece) {  // 32 columns for FP4, 16 for FP8
@@ -130,10 +143,7 @@ __device__ __forceinline__ void MultiplyTiles(uint32_t tiles, uint32_t rows, int
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) {
-        const int at = fp4 ? t : 2 * t + piece;
-        words[m][upper] = LoadShared128(tiles + m * Layout::kBytes + Layout::PieceAt(g + 8 * upper, at));
-      }
+      for (int upper = 0; upper < 2; ++upper) words[m][upper] = tiles.Words(m, upper, g, fp4 ? t : 2 * t + piece);
     }
 #pragma unroll
     for (int i = 0; i < (fp4 ? 4 : 2); ++i) {  // eight columns
@@ -164,10 +174,10 @@ __device__ __forceinline__ void MultiplyTiles(uint32_t tiles, uint32_t rows, int
   }
 }
 
-/// accumulators[m][n] += tile m at `tiles` times rows 8n .. 8n + 7 at `rows`. The MMAs cut off what does not fit their
-/// sums, so each chunk has sums of its own, which are then added with rounding.
-template <bool fp4, int MT, int NT>
-__device__ __forceinline__ void MultiplyChunk(uint32_t tiles, uint32_t rows, int lane,
+/// accumulators[m][n] += tile m times rows 8n .. 8n + 7 at `rows`. The MMAs cut off what does not fit their sums, so
+/// each chunk has sums of its own, which are then added with rounding.
+template <bool fp4, int MT, int NT, typename Tiles>
+__device__ __forceinline__ void MultiplyChunk(const Tiles& tiles, uint32_t rows, int lane,
                                               float (&accumulators)[MT][NT][4]) {
   float sums[MT][NT][4] = {};
   MultiplyTiles<fp4, MT, NT>(tiles, rows, lane, sums);
@@ -177,6 +187,18 @@ __device__ __forceinline__ void MultiplyChunk(uint32_t tiles, uint32_t rows, int
     for (int n = 0; n < NT; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) accumulators[m][n][i] += sums[m][n][i];
+    }
+  }
+}
+
+template <int MT, int NT>
+__device__ __forceinline__ void Clear(float (&accumulators)[MT][NT][4]) {
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) accumulators[m][n][i] = 0;
     }
   }
 }
@@ -210,14 +232,7 @@ __device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (
     if (first + i < last) rows.Start(shared + i * kStage, first + i);
     CommitCopies();  // the first group has all tiles so far
   }
-#pragma unroll
-  for (int m = 0; m < MT; ++m) {
-#pragma unroll
-    for (int n = 0; n < NT; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) accumulators[m][n][i] = 0;
-    }
-  }
+  Clear(accumulators);
   uint32_t read = 0, write = (kSkinnyStages - 1) * kStage;
   for (int chunk = first; chunk < last; ++chunk) {
     WaitCopies<kSkinnyStages - 2>();
@@ -227,7 +242,7 @@ __device__ __forceinline__ void StreamChunks(uint32_t shared, const TileSource (
       rows.Start(shared + write, chunk + kSkinnyStages - 1);
     }
     CommitCopies();  // empty groups keep the count
-    MultiplyChunk<fp4, MT, NT>(own + read, shared + read, lane, accumulators);
+    MultiplyChunk<fp4, MT, NT>(CopiedTiles<fp4>{own + read}, shared + read, lane, accumulators);
     read = read == (kSkinnyStages - 1) * kStage ? 0 : read + kStage;
     write = write == (kSkinnyStages - 1) * kStage ? 0 : write + kStage;
   }
@@ -258,10 +273,10 @@ __device__ __forceinline__ float ClusterSum(const Cluster& cluster, float* own, 
   return sum;
 }
 
-/// Launches `kernel` with blocks of kSkinnyThreads in clusters of `parts` along x, early (skinny.h).
+/// Launches `kernel` with blocks in clusters of `parts` along x, early (skinny.h).
 template <typename... Arguments>
-void LaunchClusters(cudaStream_t stream, dim3 grid, int parts, int shared_bytes, void (*kernel)(Arguments...),
-                    Arguments... arguments) {
+void LaunchClusters(cudaStream_t stream, dim3 grid, int parts, int threads, int shared_bytes,
+                    void (*kernel)(Arguments...), const std::type_identity_t<Arguments>&... arguments) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -272,12 +287,12 @@ void LaunchClusters(cudaStream_t stream, dim3 grid, int parts, int shared_bytes,
   attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
-  config.blockDim = dim3(kSkinnyThreads);
+  config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = parts > 1 ? 2 : 1;
-  cudaLaunchKernelEx(&config, kernel, arguments...);
+  cudaLaunchKernelEx(&config, kernel, static_cast<Arguments>(arguments)...);
 }
 
 }  // namespace deepinfer::cuda

@@ -24,6 +24,21 @@ constexpr int SkinnyParts(int64_t row_blocks, int64_t columns) {
 /// First chunk of part `part`; the last part ends at `chunks`.
 constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }
 
+/// Stages of a bulk ring (skinny_bulk.cuh) that an SM of 228 KB has room for in each of `blocks` blocks, each with
+/// `rest` bytes besides.
+constexpr int64_t BulkStagesThatFit(int64_t stage_bytes, int64_t rest, int blocks) {
+  constexpr int64_t kSmBytes = 228 * 1024, kBlockReserve = 1024;
+  const int64_t room = kSmBytes / blocks - kBlockReserve - rest;
+  return room > 0 ? room / stage_bytes : 0;
+}
+
+/// Rows of one expert that few experts of a balanced router exceed, where the host knows no more than the shape: twice
+/// the mean and two. Speed hangs on it, bits do not.
+constexpr int LikelyRowsOfExpert(int64_t rows, int per_token, int64_t experts) {
+  const int64_t likely = (2 * rows * per_token + experts - 1) / experts + 2;
+  return static_cast<int>(likely < rows ? likely : rows);
+}
+
 }  // namespace deepinfer::cuda
 
 #endif  // DEEPINFER_OPS_CUDA_SKINNY_PLAN_H_

@@ -22,12 +22,17 @@ __device__ __forceinline__ int PlaceOf(ColumnOrder order, int c) {
   return c;
 }
 
-/// Quantises a group of 32 columns, one a lane, and stores it at `out`.
-__device__ __forceinline__ void StoreGroup(float value, ColumnOrder order, uint16_t* out, int lane) {
+/// Quantises a group of 32 columns, one a lane: this lane's as BF16.
+__device__ __forceinline__ uint16_t QuantiseInGroup(float value) {
   const uint8_t byte = Fp8ScaleByte(GroupMaximum(fabsf(value), 32));
   const float code = E4m3ToFloat(FloatToE4m3(value * E8m0ToFloat(static_cast<uint8_t>(254 - byte))));
   // Four significant bits: BF16 holds them.
-  out[PlaceOf(order, lane)] = static_cast<uint16_t>(__float_as_uint(code * E8m0ToFloat(byte)) >> 16);
+  return static_cast<uint16_t>(__float_as_uint(code * E8m0ToFloat(byte)) >> 16);
+}
+
+/// The same, stored at `out`.
+__device__ __forceinline__ void StoreGroup(float value, ColumnOrder order, uint16_t* out, int lane) {
+  out[PlaceOf(order, lane)] = QuantiseInGroup(value);
 }
 
 }  // namespace deepinfer::cuda

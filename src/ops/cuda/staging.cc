@@ -1,94 +1,121 @@
 #include "ops/cuda/staging.h"
 
+#include "ops/cuda/exact_linear.h"
+
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
-#include <string>
 
 namespace deepinfer::cuda {
 
-WeightStore::~WeightStore() {
-  for (const auto& [key, data] : copies_) cudaFree(data);
-}
-
-const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, cudaStream_t stream) {
-  const auto [entry, added] = copies_.try_emplace({host, bytes}, nullptr);
-  if (!added) return entry->second;
-  void* data = nullptr;
-  if (cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1))) != cudaSuccess ||
-      cudaMemcpyAsync(data, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream) != cudaSuccess) {
-    cudaFree(data);
-    copies_.erase(entry);
-    return nullptr;
+void DeviceRanges::Add(const void* data, int64_t bytes) {
+  const auto* begin = static_cast<const uint8_t*>(data);
+  const uint8_t* end = begin + bytes;
+  // Memory that was given back comes again: what touches becomes one range.
+  auto at = ranges_.upper_bound(begin);
+  if (at != ranges_.begin() && std::prev(at)->second >= begin) {
+    --at;
+    begin = at->first;
   }
-  entry->second = static_cast<uint8_t*>(data);
-  bytes_ += bytes;
-  return entry->second;
+  while (at != ranges_.end() && at->first <= end) {
+    end = std::max(end, at->second);
+    at = ranges_.erase(at);
+  }
+  ranges_.emplace(begin, end);
 }
 
-void Staging::Check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess || !status_.ok()) return;
-  status_ = Status::Internal(std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
+bool DeviceRanges::Contains(const void* address) const {
+  const auto* byte = static_cast<const uint8_t*>(address);
+  const auto above = ranges_.upper_bound(byte);
+  return above != ranges_.begin() && byte < std::prev(above)->second;
 }
 
 void* Staging::Take(int64_t bytes) {
   if (!ok()) return nullptr;
   void* piece = arena_.Take(static_cast<size_t>(bytes));
-  if (piece == nullptr) Check(cudaErrorMemoryAllocation, "scratch");
+  if (piece == nullptr) commands_.Check(cudaErrorMemoryAllocation, "scratch");
   return piece;
 }
 
-void* Staging::Bytes(const void* host, int64_t bytes) {
-  void* device = Take(bytes);
-  if (device != nullptr && bytes > 0) {
-    Check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_),
-          "copy to the GPU");
-  }
-  return device;
+void Staging::CopyIn(void* device, const void* host, int64_t bytes) {
+  if (device == nullptr || bytes == 0) return;
+  // Commands before this op may still read this piece of the arena.
+  commands_.Flush();
+  waits_ = true;
+  commands_.Check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, commands_.stream()),
+                  "copy to the GPU");
 }
 
 FloatView Staging::Temporary(int64_t rows, int64_t columns) {
-  const int64_t stride = (columns + 3) / 4 * 4;  // rows start at 16 bytes
+  const int64_t stride = (columns + 3) / 4 * 4;
   return {Room<float>(rows * stride), rows, columns, stride};
 }
 
 FloatView Staging::Upload(ConstFloatView host) {
-  if (host.data == nullptr) return {};
   const FloatView device = Temporary(host.rows, host.columns);
-  if (ok() && host.rows > 0 && host.columns > 0) {
-    Check(cudaMemcpy2DAsync(device.data, static_cast<size_t>(device.stride) * 4, host.data,
-                            static_cast<size_t>(std::max(host.stride, host.columns)) * 4,
-                            static_cast<size_t>(host.columns) * 4, static_cast<size_t>(host.rows),
-                            cudaMemcpyHostToDevice, stream_),
-          "copy to the GPU");
+  if (!ok() || host.rows == 0 || host.columns == 0) return device;
+  commands_.Flush();
+  waits_ = true;
+  commands_.Check(cudaMemcpy2DAsync(device.data, static_cast<size_t>(device.stride) * 4, host.data,
+                                    static_cast<size_t>(std::max(host.stride, host.columns)) * 4,
+                                    static_cast<size_t>(host.columns) * 4, static_cast<size_t>(host.rows),
+                                    cudaMemcpyHostToDevice, commands_.stream()),
+                  "copy to the GPU");
+  return device;
+}
+
+ConstFloatView Staging::In(ConstFloatView view) {
+  if (view.data == nullptr) return {};
+  return OnDevice(view.data) ? view : Upload(view);
+}
+
+FloatView Staging::Out(FloatView view) {
+  prepared_.Forget(view);
+  if (view.data == nullptr || OnDevice(view.data)) return view;
+  const FloatView device = Temporary(view.rows, view.columns);
+  outputs_.push_back({view, device});
+  return device;
+}
+
+FloatView Staging::InOut(FloatView view) {
+  prepared_.Forget(view);
+  if (view.data == nullptr || OnDevice(view.data)) return view;
+  const FloatView device = Upload(view);
+  outputs_.push_back({view, device});
+  return device;
+}
+
+Bf16Rows Staging::Prepare(ConstFloatView x, Preparation preparation, ColumnOrder order) {
+  Bf16Rows rows;
+  // Temporaries of an op are at the same addresses in the next one.
+  if (OnDevice(x.data)) {
+    rows = prepared_.Find(x, preparation, order);
+    if (rows.values != nullptr) return rows;
+    rows = prepared_.Add(x, preparation, order);
+    if (rows.values == nullptr) commands_.Check(cudaErrorMemoryAllocation, "activations");
+  } else {
+    const int64_t terms = preparation == Preparation::kTerms ? kExactTerms : 1;
+    rows = {Room<uint16_t>(terms * x.rows * x.columns), x.columns};
   }
-  return device;
+  Launch(preparation == Preparation::kTerms ? &SplitRows : &QuantiseRows, x, order, rows);
+  return rows;
 }
-
-FloatView Staging::Out(FloatView host) {
-  if (host.data == nullptr) return {};
-  const FloatView device = Temporary(host.rows, host.columns);
-  outputs_.push_back({host, device});
-  return device;
-}
-
-FloatView Staging::InOut(FloatView host) {
-  const FloatView device = Upload(host);
-  outputs_.push_back({host, device});
-  return device;
-}
-
-void Staging::CopyBack(void* host, const void* device, int64_t bytes) { copies_.push_back({host, device, bytes}); }
 
 WeightMatrix Staging::Weight(const WeightMatrix& host) {
+  if (OnDevice(host.data)) return host;
   WeightMatrix device = host;
   const int64_t value_bytes = host.rows * host.row_bytes();
   const int64_t scale_bytes = host.total_bytes() - value_bytes;
   const auto place = [&](const uint8_t* data, int64_t bytes) -> const uint8_t* {
     if (data == nullptr) return nullptr;
-    if (store_ == nullptr) return static_cast<const uint8_t*>(Bytes(data, bytes));
-    const uint8_t* copy = store_->Find(data, bytes, stream_);
-    if (copy == nullptr) Check(cudaErrorMemoryAllocation, "weights");
+    if (store_ == nullptr) {
+      uint8_t* copy = Room<uint8_t>(bytes);
+      CopyIn(copy, data, bytes);
+      return copy;
+    }
+    const uint8_t* copy = store_->Find(data, bytes, commands_);
+    if (copy == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
     return copy;
   };
   device.data = place(host.data, value_bytes);
@@ -103,59 +130,57 @@ WeightVector Staging::Vector(const WeightVector& host) {
   return device;
 }
 
-PackedRows Staging::Rows(const PackedRows& host, int64_t count) {
-  PackedRows device = host;
-  const int64_t pages = (count + host.rows_per_page - 1) / host.rows_per_page;
-  const int64_t page_bytes = host.rows_per_page * PackedRowBytes(host.format, host.channels).total();
-  std::vector<uint8_t*> list(static_cast<size_t>(pages));
-  for (int64_t p = 0; p < pages; ++p)
-    list[static_cast<size_t>(p)] = static_cast<uint8_t*>(Bytes(host.pages[p], page_bytes));
-  device.pages = Array(std::span<uint8_t* const>(list));
-  // The list is on this function's stack.
-  if (ok()) Check(cudaStreamSynchronize(stream_), "copy to the GPU");
+const uint8_t* Staging::Table(const void* weights, const void* table, int64_t bytes) {
+  if (store_ == nullptr) return Array(std::span(static_cast<const uint8_t*>(table), static_cast<size_t>(bytes)));
+  const uint8_t* device = store_->Table(weights, table, bytes, commands_);
+  if (device == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
   return device;
 }
 
-WeightMatrix Staging::SomeRows(const WeightMatrix& host, std::span<const int64_t> rows) {
-  const size_t row_bytes = static_cast<size_t>(host.row_bytes());
-  const size_t scale_bytes = static_cast<size_t>(host.scale_row_bytes());
-  std::vector<uint8_t> values(rows.size() * row_bytes);
-  std::vector<uint8_t> scales(rows.size() * scale_bytes);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(values.data() + i * row_bytes, host.data + rows[i] * host.row_bytes(), row_bytes);
-    if (scale_bytes > 0) std::memcpy(scales.data() + i * scale_bytes, host.scale_row(rows[i]), scale_bytes);
+PackedRows Staging::Rows(const PackedRows& rows, int64_t count) {
+  PackedRows device = rows;
+  if (count == 0) return device;
+  const auto pages = static_cast<size_t>((count + rows.rows_per_page - 1) / rows.rows_per_page);
+  if (OnDevice(rows.pages[0])) {
+    device.pages = rows.device_pages != nullptr ? rows.device_pages : Array(std::span(rows.pages, pages));
+    return device;
   }
-  WeightMatrix device = host;
-  if (host.format == WeightFormat::kF8Block32) device.format = WeightFormat::kF8Row32;
-  device.rows = static_cast<int64_t>(rows.size());
-  device.data = static_cast<const uint8_t*>(Bytes(values.data(), static_cast<int64_t>(values.size())));
-  device.scale = scale_bytes == 0
-                     ? nullptr
-                     : static_cast<const uint8_t*>(Bytes(scales.data(), static_cast<int64_t>(scales.size())));
-  if (ok()) Check(cudaStreamSynchronize(stream_), "copy to the GPU");
+  const int64_t page_bytes = rows.rows_per_page * PackedRowBytes(rows.format, rows.channels).total();
+  std::vector<uint8_t*> list(pages);
+  for (size_t p = 0; p < pages; ++p) {
+    list[p] = Room<uint8_t>(page_bytes);
+    CopyIn(list[p], rows.pages[p] + rows.offset, page_bytes);
+  }
+  device.offset = 0;
+  device.pages = Array(std::span<uint8_t* const>(list));
   return device;
 }
 
 Status Staging::Finish() {
-  if (finished_) return status_;
+  if (finished_) return commands_.status();
   finished_ = true;
-  if (ok()) Check(cudaGetLastError(), "launch");
+  if (outputs_.empty() && copies_.empty()) {
+    const Status status = waits_ ? commands_.Wait() : commands_.status();
+    arena_.Reset();
+    return status;
+  }
+  commands_.Flush();
   for (const Output& output : outputs_) {
     if (!ok() || output.host.rows == 0 || output.host.columns == 0) continue;
-    Check(
+    commands_.Check(
         cudaMemcpy2DAsync(output.host.data, static_cast<size_t>(std::max(output.host.stride, output.host.columns)) * 4,
                           output.device.data, static_cast<size_t>(output.device.stride) * 4,
                           static_cast<size_t>(output.host.columns) * 4, static_cast<size_t>(output.host.rows),
-                          cudaMemcpyDeviceToHost, stream_),
+                          cudaMemcpyDeviceToHost, commands_.stream()),
         "copy from the GPU");
   }
   for (const Copy& copy : copies_) {
     if (!ok() || copy.bytes == 0) continue;
-    Check(cudaMemcpyAsync(copy.host, copy.device, static_cast<size_t>(copy.bytes), cudaMemcpyDeviceToHost, stream_),
-          "copy from the GPU");
+    commands_.Check(cudaMemcpyAsync(copy.host, copy.device, static_cast<size_t>(copy.bytes), cudaMemcpyDeviceToHost,
+                                    commands_.stream()),
+                    "copy from the GPU");
   }
-  if (ok()) Check(cudaStreamSynchronize(stream_), "kernel");
-  if (!ok()) {
+  if (!commands_.Wait().ok()) {
     for (const Output& output : outputs_) {
       for (int64_t t = 0; t < output.host.rows; ++t) {
         std::fill_n(output.host.row(t), output.host.columns, std::numeric_limits<float>::quiet_NaN());
@@ -164,7 +189,7 @@ Status Staging::Finish() {
     for (const Copy& copy : copies_) std::memset(copy.host, 0, static_cast<size_t>(copy.bytes));
   }
   arena_.Reset();
-  return status_;
+  return commands_.status();
 }
 
 }  // namespace deepinfer::cuda

@@ -1,8 +1,9 @@
-// Staging: host views as device views for the length of one op.
+// Staging: views of an op as device views, for the length of the op.
 //
-// In() copies to the GPU, Out() gives room and copies back in Finish(), InOut() does both. Thread-safety: one thread.
-// Ownership: device pieces belong to the arena, weight copies to the store. Errors: the first CUDA error is kept; from
-// then on nothing is launched and Finish() fills the outputs with NaN.
+// Memory of the device passes through; host memory is copied: In() to the GPU, Out() gives room and copies back in
+// Finish(), InOut() does both, and such an op waits for its kernels. Thread-safety: one thread. Ownership: device
+// pieces belong to the arena, weight copies to the store. Errors: kept by the command list; after one nothing is
+// launched and Finish() fills host outputs with NaN.
 #ifndef DEEPINFER_OPS_CUDA_STAGING_H_
 #define DEEPINFER_OPS_CUDA_STAGING_H_
 
@@ -18,68 +19,84 @@
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
 #include "deepinfer/status.h"
+#include "ops/cuda/command_list.h"
 #include "ops/cuda/device_arena.h"
+#include "ops/cuda/prepared_rows.h"
+#include "ops/cuda/weight_store.h"
 #include "ops/packed_rows.h"
 
 namespace deepinfer::cuda {
 
-/// Copies of weights that stay on the GPU, found by their host address and size.
-class WeightStore {
+/// Address ranges that Ops::Allocate has given, also those that were given back.
+class DeviceRanges {
  public:
-  WeightStore() = default;
-  ~WeightStore();
-  WeightStore(const WeightStore&) = delete;
-  WeightStore& operator=(const WeightStore&) = delete;
-  /// The copy of these bytes, made at the first call; null when the GPU has no memory left.
-  const uint8_t* Find(const uint8_t* host, int64_t bytes, cudaStream_t stream);
-  int64_t bytes() const { return bytes_; }
+  void Add(const void* data, int64_t bytes);
+  bool Contains(const void* address) const;
 
  private:
-  std::map<std::pair<const uint8_t*, int64_t>, uint8_t*> copies_;
-  int64_t bytes_ = 0;
+  std::map<const uint8_t*, const uint8_t*> ranges_;  // begin -> end, apart from one another
 };
 
 class Staging {
  public:
   /// `store` null: weights are copied for this op only.
-  Staging(cudaStream_t stream, DeviceArena& arena, WeightStore* store)
-      : stream_(stream), arena_(arena), store_(store) {}
+  Staging(CommandList& commands, DeviceArena& arena, WeightStore* store, PreparedRows& prepared,
+          const DeviceRanges& ranges)
+      : commands_(commands), arena_(arena), store_(store), prepared_(prepared), ranges_(ranges) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  cudaStream_t stream() const { return stream_; }
-  bool ok() const { return status_.ok(); }
+  CommandList& commands() { return commands_; }
+  bool ok() const { return commands_.ok(); }
+  bool OnDevice(const void* address) const { return ranges_.Contains(address); }
 
-  ConstFloatView In(ConstFloatView host) { return Upload(host); }
-  FloatView Out(FloatView host);
-  FloatView InOut(FloatView host);
-  /// Device memory only.
+  template <typename Function, typename... Arguments>
+  void Launch(Function* function, Arguments&&... arguments) {
+    if (ok()) commands_.Add(function, std::forward<Arguments>(arguments)...);
+  }
+
+  ConstFloatView In(ConstFloatView view);
+  FloatView Out(FloatView view);
+  FloatView InOut(FloatView view);
+  /// Rows of the device as the tensor core products read them.
+  Bf16Rows Prepare(ConstFloatView x, Preparation preparation, ColumnOrder order);
+  /// Device memory only; rows start at 16 bytes.
   FloatView Temporary(int64_t rows, int64_t columns);
   template <typename T>
   T* Room(int64_t count) {
     return static_cast<T*>(Take(count * static_cast<int64_t>(sizeof(T))));
   }
+  /// A list that the host holds.
   template <typename T>
-  T* Array(std::span<const T> host) {
-    return static_cast<T*>(Bytes(host.data(), static_cast<int64_t>(host.size_bytes())));
+  const T* Array(std::span<const T> host) {
+    return static_cast<const T*>(commands_.Upload(host.data(), static_cast<int64_t>(host.size_bytes())));
   }
-  /// Copied back by Finish(): `count` elements.
+  /// `count` elements that lie on the device or on the host; they come in, and go back in Finish().
   template <typename T>
-  T* OutArray(T* host, int64_t count) {
+  T* InOutArray(T* view, int64_t count) {
+    if (OnDevice(view)) return view;
     T* device = Room<T>(count);
-    CopyBack(host, device, count * static_cast<int64_t>(sizeof(T)));
+    CopyIn(device, view, count * static_cast<int64_t>(sizeof(T)));
+    CopyBack(view, device, count * static_cast<int64_t>(sizeof(T)));
     return device;
   }
   WeightMatrix Weight(const WeightMatrix& host);
   WeightVector Vector(const WeightVector& host);
-  /// Rows 0 .. count - 1, page by page, with the list of their device pages.
-  PackedRows Rows(const PackedRows& host, int64_t count);
-  /// The rows with these numbers as a table of their own.
-  WeightMatrix SomeRows(const WeightMatrix& host, std::span<const int64_t> rows);
-  void CopyBack(void* host, const void* device, int64_t bytes);
+  /// WeightStore::Table and ::FindTable; without a store, a table of this op only.
+  const uint8_t* FindTable(const void* weights) const {
+    return store_ == nullptr ? nullptr : store_->FindTable(weights);
+  }
+  const uint8_t* Table(const void* weights, const void* table, int64_t bytes);
+  /// Rows 0 .. count - 1 with the list of their pages on the device; pages of the host are copied.
+  PackedRows Rows(const PackedRows& rows, int64_t count);
+  /// Enqueued at once: for what is too large for Array().
+  void CopyIn(void* device, const void* host, int64_t bytes);
+  void CopyBack(void* host, const void* device, int64_t bytes) { copies_.push_back({host, device, bytes}); }
 
-  /// Copies the outputs back and waits; safe to call twice.
+  /// Copies outputs to the host and waits, where there are any; safe to call twice.
   Status Finish();
+  /// The same where the command list's status is looked at later.
+  void End() { (void)Finish(); }
 
  private:
   struct Copy {
@@ -92,15 +109,15 @@ class Staging {
     FloatView device;
   };
   void* Take(int64_t bytes);
-  void* Bytes(const void* host, int64_t bytes);
   FloatView Upload(ConstFloatView host);
-  void Check(cudaError_t error, const char* what);
 
-  cudaStream_t stream_;
+  CommandList& commands_;
   DeviceArena& arena_;
   WeightStore* store_;
-  Status status_;
+  PreparedRows& prepared_;
+  const DeviceRanges& ranges_;
   bool finished_ = false;
+  bool waits_ = false;  // host memory is read by a copy under way
   std::vector<Output> outputs_;
   std::vector<Copy> copies_;
 };

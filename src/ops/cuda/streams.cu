@@ -66,12 +66,13 @@ __device__ float WarpSinkhorn(float value, int n, int iterations, float eps) {
   return value;
 }
 
-__global__ void FinishMixKernel(ConstFloatView streams, int n, WeightVector base, WeightVector scale, int iterations,
-                                float hc_eps, float rms_eps, FloatView out) {
+__global__ void FinishMixKernel(ConstFloatView streams, const float* squares, int n, WeightVector base,
+                                WeightVector scale, int iterations, float hc_eps, float rms_eps, FloatView out) {
   extern __shared__ float partials[];
   __shared__ float mix[(2 + kMostStreams) * kMostStreams];
   const int64_t t = blockIdx.x;
-  const float inverse = InverseRms(RowOf(streams, t), streams.columns, rms_eps, partials);
+  const float inverse = squares == nullptr ? InverseRms(RowOf(streams, t), streams.columns, rms_eps, partials)
+                                           : 1.0f / sqrtf(squares[t] / static_cast<float>(streams.columns) + rms_eps);
   const int count = (2 + n) * n;
   const int i = static_cast<int>(threadIdx.x);
   if (i < count) {
@@ -114,13 +115,22 @@ __global__ void CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView
   }
 }
 
+__global__ void CollapseKernel(ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed) {
+  const int64_t t = blockIdx.x;
+  for (int64_t d = OwnColumn(); d < collapsed.columns; d += ColumnStep()) {
+    float sum = 0;
+    for (int j = 0; j < n; ++j) sum += RowOf(pre, t)[j] * RowOf(streams, t)[j * collapsed.columns + d];
+    RowOf(collapsed, t)[d] = sum;
+  }
+}
+
 __global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
   const int64_t t = blockIdx.x;
   const int64_t width = y.columns;
   const float* post = RowOf(mix, t) + n;
   const float* comb = post + n;
   float* stream = RowOf(streams, t);
-  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) {
+  for (int64_t d = OwnColumn(); d < width; d += ColumnStep()) {
     float source[kMostStreams];
 #pragma unroll
     for (int i = 0; i < kMostStreams; ++i) {
@@ -140,7 +150,7 @@ __global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatV
 
 __global__ void MeanKernel(ConstFloatView streams, int n, FloatView out) {
   const int64_t t = blockIdx.x;
-  for (int64_t d = threadIdx.x; d < out.columns; d += blockDim.x) {
+  for (int64_t d = OwnColumn(); d < out.columns; d += ColumnStep()) {
     float sum = 0;
     for (int j = 0; j < n; ++j) sum += RowOf(streams, t)[j * out.columns + d];
     RowOf(out, t)[d] = sum / static_cast<float>(n);
@@ -172,11 +182,11 @@ unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 
 }  // namespace
 
-void FinishMix(cudaStream_t stream, ConstFloatView streams, int n, const WeightVector& base, const WeightVector& scale,
-               int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out) {
+void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
+               const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out) {
   if (out.rows == 0) return;
   FinishMixKernel<<<Grid(out.rows), kThreads, RowDotBytes(streams.columns), stream>>>(
-      streams, n, base, scale, sinkhorn_iterations, hc_eps, rms_eps, out);
+      streams, squares, n, base, scale, sinkhorn_iterations, hc_eps, rms_eps, out);
 }
 
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
@@ -186,12 +196,17 @@ void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloat
       streams, n, pre, weight, eps, normed, collapsed);
 }
 
+void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed) {
+  if (collapsed.rows == 0) return;
+  CollapseKernel<<<ColumnGrid(collapsed.rows, collapsed.columns), kThreads, 0, stream>>>(streams, n, pre, collapsed);
+}
+
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
-  if (y.rows > 0) SpreadKernel<<<Grid(y.rows), kThreads, 0, stream>>>(y, mix, n, streams);
+  if (y.rows > 0) SpreadKernel<<<ColumnGrid(y.rows, y.columns), kThreads, 0, stream>>>(y, mix, n, streams);
 }
 
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out) {
-  if (out.rows > 0) MeanKernel<<<Grid(out.rows), kThreads, 0, stream>>>(streams, n, out);
+  if (out.rows > 0) MeanKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(streams, n, out);
 }
 
 void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,

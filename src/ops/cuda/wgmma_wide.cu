@@ -1,12 +1,11 @@
 // Wide products on SM90 (wide.h): a block makes 128 outputs of 64 * MT * 2 rows. One warp group decodes weights into
 // shared memory while TMA brings the activations; two others multiply. Four stages of 64 columns are on their way at a
 // time.
-#include <cudaTypedefs.h>
-
 #include "ops/cuda/decode_bf16.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny_rows.cuh"
+#include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/cuda/wide.h"
 
@@ -207,16 +206,25 @@ template <int MT>
 __global__ void __launch_bounds__(kWideThreads, 1)
     WideExpertsKernel(const __grid_constant__ CUtensorMap map, WideExperts experts, FloatView out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  const int32_t id = experts.active[blockIdx.z];
+  int32_t id;
+  int first;
+  if (experts.tiles != nullptr) {
+    const ExpertTile listed = experts.tiles[blockIdx.y];
+    if (listed.expert < 0) return;
+    id = listed.expert;
+    first = listed.first;
+  } else {
+    id = experts.active[blockIdx.z];
+    first = static_cast<int>(blockIdx.y) * WideShape<MT>::kRows;
+  }
   const int begin = experts.offsets[id];
   const int count = experts.offsets[id + 1] - begin;
-  const int first = static_cast<int>(blockIdx.y) * WideShape<MT>::kRows;
   if (first >= count) return;
   const int columns = static_cast<int>(experts.columns);
   WideTile tile;
   tile.first_output = static_cast<int>(blockIdx.x) * kOutputs;
-  tile.values = experts.values[id] + int64_t{tile.first_output} * (columns / 2);
-  tile.scales = experts.scales[id] + int64_t{tile.first_output} * (columns / 32);
+  tile.values = experts.values[id * experts.pointer_step] + int64_t{tile.first_output} * (columns / 2);
+  tile.scales = experts.scales[id * experts.pointer_step] + int64_t{tile.first_output} * (columns / 32);
   tile.first_row = begin + first;
   tile.row_count = count - first;
   WideBlock<true, MT>(map, tile, columns, 0, out);
@@ -241,33 +249,8 @@ __global__ void SwiGluQuantiseKernel(ConstFloatView gates, ConstFloatView ups, c
 
 // x as a tensor map: boxes of 128 rows by 64 columns in the 128-byte swizzle. Rows behind the last read as 0.
 bool MakeMap(const Bf16Rows& x, int64_t rows, CUtensorMap* map) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess) {
-      function = nullptr;
-    }
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-  }();
-  if (encode == nullptr) return false;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(x.columns) * 2};
-  const cuuint32_t box[2] = {kColumns, 128};
-  const cuuint32_t steps[2] = {1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, x.values, sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-bool IsSm90() {
-  static const bool is = [] {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-  }();
-  return is;
+  return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, x.values, rows, x.columns, x.columns * 2, 128, kColumns,
+                       CU_TENSOR_MAP_SWIZZLE_128B, map);
 }
 
 }  // namespace
@@ -292,16 +275,20 @@ bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const Weig
 
 bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WideExperts& experts,
                         FloatView out) {
-  if (rows == 0 || experts.active_count == 0) return true;
+  const bool listed = experts.tiles != nullptr;
+  if (rows == 0 || (listed ? experts.tile_count : experts.active_count) == 0) return true;
   CUtensorMap map;
   if (!MakeMap(x, rows, &map)) return false;
   const auto launch = [&](auto kernel, int block_rows, int bytes) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    const dim3 grid(Blocks(experts.outputs, kOutputs), Blocks(experts.most_rows, block_rows),
-                    static_cast<unsigned>(experts.active_count));
+    const unsigned outputs = Blocks(experts.outputs, kOutputs);
+    const dim3 grid =
+        listed ? dim3(outputs, static_cast<unsigned>(experts.tile_count))
+               : dim3(outputs, Blocks(experts.most_rows, block_rows), static_cast<unsigned>(experts.active_count));
     kernel<<<grid, kWideThreads, bytes, stream>>>(map, experts, out);
   };
-  if (experts.most_rows <= WideShape<1>::kRows) {
+  static_assert(WideShape<1>::kRows == kLowTileRows && WideShape<2>::kRows == kHighTileRows);
+  if ((listed ? experts.tile_rows : experts.most_rows) <= kLowTileRows) {
     launch(WideExpertsKernel<1>, WideShape<1>::kRows, WideShape<1>::kBytes);
   } else {
     launch(WideExpertsKernel<2>, WideShape<2>::kRows, WideShape<2>::kBytes);

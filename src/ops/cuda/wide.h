@@ -25,14 +25,29 @@ bool WideFits(const WeightMatrix& weight, int groups);
 bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                 FloatView out);
 
-/// One matrix of every expert: rows offsets[e] .. offsets[e + 1] - 1 of x times values[e] and scales[e].
+/// Rows of one expert for a block: those from `first` on, as far as a block reaches. expert -1: none.
+struct ExpertTile {
+  int32_t expert;
+  int32_t first;
+};
+
+/// Rows of a block: the smaller height loads a weight again for every so many rows of an expert.
+inline constexpr int kLowTileRows = 128;
+inline constexpr int kHighTileRows = 256;
+
+/// One matrix of every expert: rows offsets[e] .. offsets[e + 1] - 1 of x times values[e * pointer_step] and scales
+/// likewise. Either `active` and `most_rows` say what there is to do, or, where the host does not know them, `tiles`.
 struct WideExperts {
   const uint8_t* const* values = nullptr;  // [E]
   const uint8_t* const* scales = nullptr;  // [E]
-  const int32_t* active = nullptr;         // [active_count]
-  const int32_t* offsets = nullptr;        // [E + 1]
+  int pointer_step = 1;
+  const int32_t* offsets = nullptr;  // [E + 1]
+  const int32_t* active = nullptr;   // [active_count]
   int active_count = 0;
-  int most_rows = 0;  ///< of one expert, or an upper bound
+  int most_rows = 0;                  ///< of one expert, or an upper bound
+  const ExpertTile* tiles = nullptr;  // [tile_count], or null
+  int tile_count = 0;
+  int tile_rows = 0;  ///< kLowTileRows or kHighTileRows
   int64_t outputs = 0, columns = 0;
 };
 

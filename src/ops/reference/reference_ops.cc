@@ -62,6 +62,10 @@ void ReferenceOps::CopyRows(const PackedRows& from, std::span<const int64_t> sou
   reference::CopyRows(from, source, to, destination);
 }
 
+void ReferenceOps::CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) {
+  reference::CopyFloats(from, columns, to);
+}
+
 void ReferenceOps::KeepRows(std::span<const int32_t> rows, FloatView x) { reference::KeepRows(rows, x); }
 
 void ReferenceOps::Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
@@ -93,6 +97,8 @@ void ReferenceOps::Experts(ConstFloatView x, TensorView<const int32_t> picks, Co
 void ReferenceOps::SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) {
   reference::SwiGlu(gate, up, limit, hidden);
 }
+
+void ReferenceOps::Scale(float factor, FloatView x) { reference::Scale(factor, x); }
 
 void ReferenceOps::Add(ConstFloatView y, FloatView out) { reference::Add(y, out); }
 

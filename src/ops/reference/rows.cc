@@ -81,6 +81,18 @@ void Add(ConstFloatView y, FloatView out) {
   }
 }
 
+void Scale(float factor, FloatView x) {
+  for (int64_t t = 0; t < x.rows; ++t) {
+    for (int64_t c = 0; c < x.columns; ++c) x.row(t)[c] *= factor;
+  }
+}
+
+void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    for (int64_t c = 0; c < columns; ++c) to[i][c] = from[i][c];
+  }
+}
+
 void KeepRows(std::span<const int32_t> rows, FloatView x) {
   for (size_t i = 0; i < rows.size(); ++i) {
     for (int64_t c = 0; c < x.columns; ++c) x.row(static_cast<int64_t>(i))[c] = x.row(rows[i])[c];

@@ -23,6 +23,8 @@ void RopeTable(std::span<const int64_t> positions, std::span<const float> freque
 void Rope(FloatView x, int heads, ConstFloatView cos_sin, bool inverse);
 void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden);
 void Add(ConstFloatView y, FloatView out);
+void Scale(float factor, FloatView x);
+void CopyFloats(std::span<const float* const> from, int64_t columns, std::span<float* const> to);
 void KeepRows(std::span<const int32_t> rows, FloatView x);
 
 }  // namespace deepinfer::reference

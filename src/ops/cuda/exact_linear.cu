@@ -1,0 +1,159 @@
+// Products of unquantised activations (exact_linear.h). Bf16Linear: a block has 16 outputs, its eight warps a stretch
+// of the columns each; a lane reads 32 consecutive bytes of two weight rows at a time, straight into the fragments.
+#include <algorithm>
+
+#include "ops/cuda/exact_linear.h"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/skinny_rows.cuh"
+
+namespace deepinfer::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kTileRows = 16;
+constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
+constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
+
+__device__ __forceinline__ uint16_t ToBf16(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);  // to nearest even; finite values
+}
+
+__global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows out) {
+  const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (c >= x.columns) return;
+  const int64_t place = c / 32 * 32 + PlaceOf(order, static_cast<int>(c % 32));
+  float rest = RowOf(x, blockIdx.x)[c];
+#pragma unroll
+  for (int term = 0; term < kExactTerms; ++term) {
+    const uint16_t bits = ToBf16(rest);
+    out.values[(int64_t{blockIdx.x} * kExactTerms + term) * out.columns + place] = bits;
+    rest -= Bf16ToFloat(bits);  // exact; NaN and infinity stay what they are
+  }
+}
+
+__global__ void JoinTermsKernel(ConstFloatView terms, FloatView out) {
+  const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (c >= out.columns) return;
+  const int64_t t = blockIdx.x;
+  RowOf(out, t)[c] =
+      (RowOf(terms, kExactTerms * t)[c] + RowOf(terms, kExactTerms * t + 1)[c]) + RowOf(terms, kExactTerms * t + 2)[c];
+}
+
+// NT tiles of eight terms: 8 * NT / 3 activation rows.
+template <int NT>
+__global__ void __launch_bounds__(kWarps * 32)
+    Bf16LinearKernel(Bf16Rows terms, int rows, WeightMatrix weight, FloatView out) {
+  constexpr int kTokens = 8 * NT / kExactTerms;
+  __shared__ float sums[kWarps][kTileRows][8 * NT + 1];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const int first_token = static_cast<int>(blockIdx.x) * kTokens;
+  const int64_t first_output = int64_t{blockIdx.y} * kTileRows;
+  const int steps = static_cast<int>(weight.columns) / kStepColumns;
+  const int begin = steps * warp / kWarps;
+  const int end = steps * (warp + 1) / kWarps;
+
+  const uint16_t* const values = reinterpret_cast<const uint16_t*>(weight.data);
+  const uint16_t* const low = values + (first_output + g) * weight.columns + t * 16;
+  const uint16_t* const high = low + 8 * weight.columns;
+  const uint16_t* inputs[NT];
+#pragma unroll
+  for (int n = 0; n < NT; ++n) {
+    // Terms behind the last row repeat it; their results are not stored.
+    const int term = min(first_token * kExactTerms + n * 8 + g, rows * kExactTerms - 1);
+    inputs[n] = terms.values + int64_t{term} * terms.columns + t * 16;
+  }
+  float totals[NT][4] = {};
+  for (int chunk = begin; chunk < end; chunk += kChunkSteps) {
+    uint4 a[kChunkSteps][4];
+#pragma unroll
+    for (int s = 0; s < kChunkSteps; ++s) {
+      if (chunk + s >= end) break;
+      const int64_t column = int64_t{chunk + s} * kStepColumns;
+      a[s][0] = __ldg(reinterpret_cast<const uint4*>(low + column));
+      a[s][1] = __ldg(reinterpret_cast<const uint4*>(low + column + 8));
+      a[s][2] = __ldg(reinterpret_cast<const uint4*>(high + column));
+      a[s][3] = __ldg(reinterpret_cast<const uint4*>(high + column + 8));
+    }
+    float accumulators[NT][4] = {};
+#pragma unroll
+    for (int s = 0; s < kChunkSteps; ++s) {
+      if (chunk + s >= end) break;
+      const int64_t column = int64_t{chunk + s} * kStepColumns;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 w0 = a[s][half];
+        const uint4 w1 = a[s][2 + half];
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          const uint4 x = *reinterpret_cast<const uint4*>(inputs[n] + column + half * 8);
+          MmaBf16(accumulators[n], w0.x, w1.x, w0.y, w1.y, x.x, x.y);
+          MmaBf16(accumulators[n], w0.z, w1.z, w0.w, w1.w, x.z, x.w);
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) totals[n][i] += accumulators[n][i];
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < NT; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][n * 8 + t * 2 + i % 2] = totals[n][i];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTokens; i += kWarps * 32) {
+    const int r = i % kTileRows;
+    const int token = i / kTileRows;
+    if (first_token + token >= rows) break;
+    float total = 0;
+#pragma unroll
+    for (int term = 0; term < kExactTerms; ++term) {
+      float sum = 0;
+      for (int w = 0; w < kWarps; ++w) sum += sums[w][r][token * kExactTerms + term];
+      total += sum;
+    }
+    RowOf(out, first_token + token)[first_output + r] = total;
+  }
+}
+
+template <int NT>
+void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
+  const dim3 grid(Blocks(rows, 8 * NT / kExactTerms), static_cast<unsigned>(weight.rows / kTileRows));
+  Bf16LinearKernel<NT><<<grid, kWarps * 32, 0, stream>>>(terms, static_cast<int>(rows), weight, out);
+}
+
+}  // namespace
+
+void SplitRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out) {
+  if (x.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(x.rows), Blocks(x.columns, kThreads));
+  SplitRowsKernel<<<grid, kThreads, 0, stream>>>(x, order, out);
+}
+
+void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out) {
+  if (out.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(out.rows), Blocks(out.columns, kThreads));
+  JoinTermsKernel<<<grid, kThreads, 0, stream>>>(terms, out);
+}
+
+bool Bf16LinearFits(const WeightMatrix& weight, int groups) {
+  return weight.format == WeightFormat::kBF16 && groups == 1 && weight.columns % kStepColumns == 0 &&
+         weight.rows % kTileRows == 0 && weight.rows / kTileRows < 65536 &&
+         reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
+}
+
+void Bf16Linear(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
+  if (rows == 0) return;
+  if (rows <= 2) return Launch<1>(stream, terms, rows, weight, out);
+  if (rows <= 8) return Launch<3>(stream, terms, rows, weight, out);
+  Launch<6>(stream, terms, rows, weight, out);
+}
+
+}  // namespace deepinfer::cuda

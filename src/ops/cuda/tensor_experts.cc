@@ -1,0 +1,57 @@
+#include "ops/cuda/tensor_experts.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/cuda/experts.h"
+
+namespace deepinfer::cuda {
+namespace {
+
+constexpr int64_t kMostSlots = 65536;
+constexpr size_t kMostExperts = 512;
+
+// The addresses of all experts of a layer, on the device; made once where weights stay.
+const DeviceExpert* ExpertTable(Staging& staging, std::span<const ExpertWeights> experts) {
+  if (const uint8_t* table = staging.FindTable(experts.data())) return reinterpret_cast<const DeviceExpert*>(table);
+  std::vector<DeviceExpert> table;
+  for (const ExpertWeights& expert : experts) {
+    const WeightMatrix w1 = staging.Weight(expert.w1);
+    const WeightMatrix w3 = staging.Weight(expert.w3);
+    const WeightMatrix w2 = staging.Weight(expert.w2);
+    table.push_back({w1.data, w1.scale, w3.data, w3.scale, w2.data, w2.scale});
+  }
+  if (!staging.ok()) return nullptr;
+  const int64_t bytes = std::ssize(table) * static_cast<int64_t>(sizeof(DeviceExpert));
+  return reinterpret_cast<const DeviceExpert*>(staging.Table(experts.data(), table.data(), bytes));
+}
+
+}  // namespace
+
+bool TakesTensorExperts(std::span<const ExpertWeights> experts, TensorView<const int32_t> picks,
+                        ActivationFormat activation) {
+  return activation == ActivationFormat::kFp8Groups32 && experts.size() <= kMostExperts &&
+         picks.rows * picks.columns <= kMostSlots && SkinnyExpertsFit(experts.front().w1, experts.front().w2);
+}
+
+void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
+                      std::span<const ExpertWeights> experts, float limit, FloatView out) {
+  const auto per_token = static_cast<int>(picks.columns);
+  const auto count = static_cast<int64_t>(experts.size());
+  const int64_t inner = experts.front().w1.rows;
+  if (!staging.OnDevice(picks.data)) {
+    const int64_t span = (picks.rows - 1) * picks.stride + picks.columns;
+    picks.data = staging.Array(std::span(picks.data, static_cast<size_t>(span)));
+  }
+  const ConstFloatView device_weights = staging.In(weights);
+  const DeviceExpert* table = ExpertTable(staging, experts);
+  uint8_t* memory = staging.Room<uint8_t>(RoutingBytes(x.rows, per_token, count));
+  uint8_t* scratch = staging.Room<uint8_t>(SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner));
+  if (!staging.ok()) return;
+  const DeviceRouting routing = PlaceRouting(memory, x.rows, per_token, count);
+  staging.Launch(&SortByExpert, picks, device_weights, routing);
+  staging.Launch(&SkinnyExpertsLayer, x, PlanOf(routing, table, x.columns, inner, limit), static_cast<void*>(scratch),
+                 out);
+}
+
+}  // namespace deepinfer::cuda
