@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <new>
 
 #include "base/clock.h"
 
@@ -17,16 +19,59 @@ std::chrono::duration<double> Seconds(double seconds) {
   return std::chrono::duration<double>(std::clamp(seconds, 0.0, 3600.0));
 }
 
+constexpr size_t kLine = 64;
+
+struct KeptSlabs {
+  std::mutex mutex;
+  std::vector<AlignedBuffer<uint8_t>> slabs;
+};
+
+// Never destroyed: batches may live as long as the program.
+KeptSlabs& Kept() {
+  static KeptSlabs& kept = *new KeptSlabs;
+  return kept;
+}
+
 }  // namespace
+
+KvSlab::KvSlab(size_t bytes) {
+  if (bytes <= kBytes) {
+    KeptSlabs& kept = Kept();
+    const std::lock_guard lock(kept.mutex);
+    if (!kept.slabs.empty()) {
+      bytes_ = std::move(kept.slabs.back());
+      kept.slabs.pop_back();
+    }
+  }
+  if (bytes_.data() == nullptr && !bytes_.Allocate(static_cast<int64_t>(std::max(bytes, kBytes))))
+    throw std::bad_alloc();
+}
+
+KvSlab::~KvSlab() {
+  if (bytes_.size() != static_cast<int64_t>(kBytes)) return;
+  KeptSlabs& kept = Kept();
+  const std::lock_guard lock(kept.mutex);
+  if (std::ssize(kept.slabs) < kKept) kept.slabs.push_back(std::move(bytes_));
+}
+
+uint8_t* KvSlab::Take(size_t bytes) {
+  const auto size = static_cast<size_t>(bytes_.size());
+  if (bytes > size - used_) return nullptr;
+  uint8_t* const taken = bytes_.data() + used_;
+  used_ = std::min(size, used_ + (bytes + kLine - 1) / kLine * kLine);
+  return taken;
+}
 
 void KvBatch::Add(const KvWrite& write) {
   KvWrite own = write;
-  ids.push_back(std::make_unique_for_overwrite<int32_t[]>(write.ids.size()));
-  std::ranges::copy(write.ids, ids.back().get());
-  own.ids = {ids.back().get(), write.ids.size()};
-  payload.push_back(std::make_unique_for_overwrite<uint8_t[]>(write.payload.size()));
-  std::ranges::copy(write.payload, payload.back().get());
-  own.payload = {payload.back().get(), write.payload.size()};
+  const size_t ids_bytes = (write.ids.size_bytes() + kLine - 1) / kLine * kLine;
+  const size_t bytes = ids_bytes + write.payload.size();
+  uint8_t* to = slabs.empty() ? nullptr : slabs.back().Take(bytes);
+  if (to == nullptr) to = slabs.emplace_back(bytes).Take(bytes);
+  std::memcpy(to, write.ids.data(), write.ids.size_bytes());
+  own.ids = {reinterpret_cast<const int32_t*>(to), write.ids.size()};
+  std::ranges::copy(write.payload, to + ids_bytes);
+  own.payload = {to + ids_bytes, write.payload.size()};
   writes.push_back(own);
 }
 
@@ -234,7 +279,7 @@ bool TierStore::WaitUntilUp(double seconds) {
 }
 
 int64_t TierStore::memory_bytes() const {
-  int64_t bytes = std::ssize(lanes_) * options_.queue_bytes;
+  int64_t bytes = std::ssize(lanes_) * options_.queue_bytes + KvSlab::kKept * static_cast<int64_t>(KvSlab::kBytes);
   for (const auto& lane : lanes_) bytes += lane->tier->memory_bytes();
   return bytes;
 }

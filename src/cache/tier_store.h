@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "cache/kv_fetch.h"
 #include "cache/kv_tier.h"
 #include "deepinfer/status.h"
@@ -43,11 +44,31 @@ struct TierStoreOptions {
   std::function<double()> stopwatch;  ///< seconds, to time reads with; empty: the program's clock
 };
 
+/// Memory of batches, resident as far as it is used. A few slabs are kept for the next batches: pages of new memory
+/// cost more than what is copied there.
+class KvSlab {
+ public:
+  static constexpr size_t kBytes = size_t{4352} << 10;  ///< holds what the engine hands over at a time
+  static constexpr int64_t kKept = 3;
+
+  /// Holds `bytes` at least.
+  explicit KvSlab(size_t bytes);
+  KvSlab(KvSlab&&) = default;
+  KvSlab& operator=(KvSlab&&) = delete;
+  ~KvSlab();
+
+  /// The next bytes, aligned to 64; nothing when there are not so many.
+  uint8_t* Take(size_t bytes);
+
+ private:
+  size_t used_ = 0;
+  AlignedBuffer<uint8_t> bytes_;
+};
+
 /// What is to be kept, with memory of its own.
 struct KvBatch {
   std::vector<KvWrite> writes;
-  std::vector<std::unique_ptr<int32_t[]>> ids;
-  std::vector<std::unique_ptr<uint8_t[]>> payload;
+  std::vector<KvSlab> slabs;
   std::function<void()> done;  ///< called once, by any thread, when no tier needs the batch any more; may be empty
 
   /// Copies ids and payload.
