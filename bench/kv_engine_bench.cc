@@ -121,7 +121,8 @@ void Steps(const std::string& model, const std::string& folder) {
       while (!stop.load()) {
         KvBatch batch;
         const std::vector<int32_t> ids(static_cast<size_t>(kKvBlockTokens), 7);
-        for (int i = 0; i < 16; ++i) {
+        // As much as the engine hands over at a time.
+        for (int64_t i = 0; i < (int64_t{4} << 20) / std::ssize(payload); ++i) {
           KvWrite write;
           write.scope.root.bytes[0] = 1;
           std::memcpy(write.key.bytes.data(), &next, sizeof next);

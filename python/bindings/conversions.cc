@@ -83,6 +83,7 @@ EngineOptions EngineOptionsFrom(const py::dict& given) {
   RaiseIf(options.ApplyEnvironment());
   Entries entries(given);
   entries.Read("model", "a path", &options.model);
+  entries.Read("device", "a text", &options.device);
   entries.Read("threads", kInteger, &options.threads);
   entries.Read("exact_activations", kBool, &options.exact_activations);
   entries.Read("max_num_seqs", kInteger, &options.max_num_seqs);
@@ -121,6 +122,7 @@ EngineOptions EngineOptionsFrom(const py::dict& given) {
 py::dict EngineOptionsDict(const EngineOptions& options) {
   py::dict dict;
   dict["model"] = options.model;
+  dict["device"] = options.device;
   dict["threads"] = options.threads;
   dict["exact_activations"] = options.exact_activations;
   dict["max_num_seqs"] = options.max_num_seqs;

@@ -43,6 +43,7 @@ class LLM:
         model: str | os.PathLike[str] | None = None,
         *,
         tokenizer: str | os.PathLike[str] | None = None,
+        device: str | None = None,
         threads: int | None = None,
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
@@ -76,7 +77,8 @@ class LLM:
         Args:
             model: folder of the checkpoint; None: $DEEPINFER_MODEL.
             tokenizer: a tokenizer.json; None: the model's.
-            threads: that compute; None: all this process may use.
+            device: "cpu", "cuda", "cuda:N", or "auto" (the default): a GPU where there is one.
+            threads: that compute on the CPU; None: all this process may use.
             max_num_seqs: requests computed at once (16).
             max_num_batched_tokens: cost of one step, in tokens that pass all layers (512).
             max_model_len: longest prompt and answer in tokens; None: what the model was made for.
@@ -116,6 +118,7 @@ class LLM:
             raise InvalidArgumentError(f"activation_quant: expected official or off, found {activation_quant!r}")
         options = {
             "model": os.fspath(model),
+            "device": device,
             "threads": threads,
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,

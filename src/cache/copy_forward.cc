@@ -35,8 +35,7 @@ Status CopyForward::Run(int64_t now, const IoMemory& memory, int64_t limit) {
       continue;
     }
     for (const Batch& batch : batches) {
-      DEEPINFER_ASSIGN_OR_RETURN(const bool kept,
-                                 writer_->Append(batch.scope, batch.expiry_day, batch.staged, now, {}));
+      DEEPINFER_ASSIGN_OR_RETURN(const bool kept, writer_->Append(batch.scope, batch.expiry_day, batch.staged, now));
       if (!kept) return writer_->Flush();
       counters_->copied_forward += std::ssize(batch.staged.records);
     }
@@ -82,7 +81,7 @@ Result<bool> CopyForward::Gather(const SegmentView& segment, int64_t now, const 
         {.file = file, .offset = record.offset, .memory = memory, .memory_offset = *used, .bytes = record.bytes});
     *used += record.bytes;
   }
-  files_->Run(reads, {});
+  files_->Run(reads);
   for (size_t i = 0; i < copies.size(); ++i) {
     DEEPINFER_RETURN_IF_ERROR(reads[i].status);
     const Copy& copy = copies[i];

@@ -13,7 +13,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kHalfBytes = int64_t{8} << 20;    // of a pair of staging buffers
+constexpr int64_t kBatchBytes = int64_t{8} << 20;   // of records that are written together
 constexpr int64_t kChunkBytes = int64_t{64} << 20;  // of space taken at a time
 constexpr int64_t kSmallestSegments = 4;            // a budget holds so many of the smallest segments
 constexpr int kReaders = 2;                         // calls of Read at a time, more wait
@@ -58,15 +58,16 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Create(DiskTierOptions options, cons
   limits.chunk_bytes = RoundUp(std::min({kChunkBytes, options.budget_bytes / 256, limits.segment_bytes}));
   limits.direct = options.direct;
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), codec, files, limits));
-  const int64_t half = RoundUp(std::max(std::min(kHalfBytes, limits.segment_bytes / 4), largest));
+  const auto buffer = [&](int64_t bytes) {
+    return RoundUp(std::max(std::min(bytes, limits.segment_bytes / 4), largest));
+  };
   const int64_t record_bytes = KvRecordCodec::RecordBytes(0, codec.name_space().block_bytes);
   // Two batches fill a small segment.
   const int64_t filled = limits.segment_bytes - kSegmentHeaderBytes - FooterBytes(limits.segment_bytes / record_bytes);
-  tier->batch_bytes_ = std::min(half, std::max(largest, filled / 2));
+  tier->batch_bytes_ = std::min(buffer(kBatchBytes), std::max(largest, filled / 2));
   tier->capacity_ = std::min<int64_t>(tier->options_.budget_bytes / record_bytes, int64_t{1} << 31);
-  tier->write_staging_ = {MakeIoMemory(half), MakeIoMemory(half)};
-  if (tier->write_staging_[0] == nullptr || tier->write_staging_[1] == nullptr ||
-      !tier->staging_.Allocate(kReaders, half) || !tier->table_.Allocate(tier->capacity_)) {
+  if (!Allocate(&tier->write_staging_, buffer(kBatchBytes)) ||
+      !tier->staging_.Allocate(kReaders, buffer(kWindowBytes)) || !tier->table_.Allocate(tier->capacity_)) {
     return Status::ResourceExhausted(fmt::format("disk tier: no memory for an index of {} records", tier->capacity_));
   }
   return tier;
@@ -100,8 +101,11 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
   // is a use, which extends its life.
   constexpr int64_t kClassDays = 2;
   std::map<std::pair<std::array<uint8_t, 32>, int64_t>, size_t> last;  // batch of a scope and day
-  // While the first batch is encoded the disk has nothing to do.
-  const int64_t first_bytes = std::min(batch_bytes_, int64_t{1} << 20);
+  // While the first batch is encoded the disk has nothing to do, so it is small; those behind it grow.
+  constexpr int64_t kFirstBytes = int64_t{1} << 20;
+  const auto limit_of = [&](size_t batch) {
+    return batch < 8 ? std::min(batch_bytes_, kFirstBytes << batch) : batch_bytes_;
+  };
   std::set<RecordName> planned;
   std::vector<Batch> batches;
   for (const KvWrite& write : writes) {
@@ -115,8 +119,7 @@ std::vector<DiskTier::Batch> DiskTier::Plan(std::span<const KvWrite> writes, int
     }
     const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(write.ids), std::ssize(write.payload));
     const auto [found, is_new] = last.try_emplace({write.scope.root.bytes, day}, batches.size());
-    const int64_t limit = found->second == 0 ? first_bytes : batch_bytes_;
-    if (is_new || batches[found->second].bytes + bytes > limit) {
+    if (is_new || batches[found->second].bytes + bytes > limit_of(found->second)) {
       found->second = batches.size();
       batches.push_back({.scope = write.scope, .expiry_day = day, .bytes = 0, .writes = {}});
     }
@@ -156,25 +159,20 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
   const int64_t now = Now();
   const std::vector<Batch> batches = Plan(writes, now);
   if (batches.empty()) return Status::Ok();
-  StagedRecords staged[2];
-  Status encoded = Encode(batches[0], now, write_staging_[0], &staged[0]);
+  StagedRecords staged;
   for (size_t i = 0; i < batches.size(); ++i) {
+    // Of the three buffers two are under way.
+    Status encoded = Encode(batches[i], now, write_staging_[i % write_staging_.size()], &staged);
     if (!encoded.ok()) {
       static_cast<void>(writer_.Flush());
-      return encoded;
+      return Failed(std::move(encoded));
     }
-    const size_t half = i % 2;
-    const auto encode_next = [&] {
-      if (i + 1 < batches.size()) encoded = Encode(batches[i + 1], now, write_staging_[1 - half], &staged[1 - half]);
-    };
-    const Result<bool> kept = writer_.Append(batches[i].scope, batches[i].expiry_day, staged[half], now, encode_next);
-    if (!kept.ok()) {
-      for (StagedRecords& each : staged) each.memory = nullptr;
-      return Failed(kept.status());
-    }
+    const Result<bool> kept = writer_.Append(batches[i].scope, batches[i].expiry_day, staged, now);
+    staged.memory = nullptr;
+    if (!kept.ok()) return Failed(kept.status());
     if (!*kept) counters_.evicted += std::ssize(batches[i].writes);
   }
-  return writer_.Flush();
+  return Failed(writer_.Flush());
 }
 
 // A disk that does not answer may yet use the buffers: then they are its own.
@@ -286,8 +284,9 @@ int64_t DiskTier::memory_bytes() const {
   // A segment that is written keeps the list of its footer.
   const int64_t footer = limits.segment_bytes / KvRecordCodec::RecordBytes(0, codec_.name_space().block_bytes) *
                          static_cast<int64_t>(sizeof(SegmentRecord));
+  constexpr auto kSetParts = static_cast<int64_t>(std::tuple_size_v<StagingSet>);
   constexpr int64_t kSegmentBytes = 512;  // of a row of the table, its name and a file
-  return RecordIndex::BytesFor(capacity_) + 2 * (kReaders + 1) * staging_.half_bytes() +
+  return RecordIndex::BytesFor(capacity_) + kSetParts * (kReaders * staging_.part_bytes() + batch_bytes_) +
          (limits.open_segments + 1) * footer + options_.budget_bytes / limits.segment_bytes * kSegmentBytes;
 }
 

@@ -88,9 +88,12 @@ class DiskTier : public KvTier {
   Status Encode(const Batch& batch, int64_t now, const IoMemory& memory, StagedRecords* staged) const;
 
   Status OpenFiles(std::vector<Wanted>* wanted);
-  std::vector<Window> Group(std::vector<Wanted>* wanted, int64_t window_bytes) const;
+  std::vector<Window> Group(std::vector<Wanted>* wanted) const;
   Status Decode(const Window& window, std::span<KvRead> reads, int64_t now);
   void Judge(const Wanted& wanted, std::span<const uint8_t> bytes, KvRead* read, int64_t now);
+
+  // Read together: large enough for a disk, small enough to be in a cache still when they are decoded.
+  static constexpr int64_t kWindowBytes = int64_t{2} << 20;
 
   const DiskTierOptions options_;
   const KvRecordCodec codec_;
@@ -108,7 +111,7 @@ class DiskTier : public KvTier {
   DiskWriter writer_;
   SegmentDiscovery discovery_;
   CopyForward copy_forward_;
-  StagingPair write_staging_;
+  StagingSet write_staging_;
   std::set<std::string> unreadable_;  // paths, as of the last upkeep
 };
 

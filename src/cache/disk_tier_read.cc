@@ -1,5 +1,5 @@
-// DiskTier::Read: records that lie one behind the other are read in one piece, several pieces at a time, and while a
-// window of them is read the one before is decoded.
+// DiskTier::Read: records that lie one behind the other are read in one piece, and while two windows of them are read
+// the one before is decoded.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,6 @@ namespace deepinfer {
 namespace {
 
 constexpr double kStagingSeconds = 60;
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 /// Not of a file that has gone.
 bool IsOfTheDisk(const FileOperation& operation) {
@@ -33,6 +32,7 @@ struct DiskTier::Window {
   std::span<const Wanted> wanted;
   std::vector<size_t> piece_of;  // [wanted]
   std::vector<FileOperation> pieces;
+  std::unique_ptr<FileSystem::Transfer> transfer;
   int64_t bytes = 0;
 };
 
@@ -44,7 +44,7 @@ Status DiskTier::Read(std::span<KvRead> reads) {
     const std::optional<RecordLocation> location =
         table_.Locate(RecordName::Of(reads[i].kind, reads[i].key), now / kSecondsPerDay);
     const int64_t bytes = KvRecordCodec::RecordBytes(std::ssize(reads[i].ids), std::ssize(reads[i].payload));
-    if (location.has_value() && bytes <= staging_.half_bytes()) {
+    if (location.has_value() && bytes <= staging_.part_bytes()) {
       wanted.push_back({.read = i, .location = *location, .bytes = bytes});
     } else {
       ++counters_.misses;
@@ -60,22 +60,27 @@ Status DiskTier::Read(std::span<KvRead> reads) {
   const auto remember = [&](const Status& status) {
     if (first_error.ok()) first_error = status;
   };
-  std::vector<Window> windows = Group(&wanted, staging_.half_bytes());
-  size_t last = 0;
-  for (size_t i = 0; i < windows.size(); ++i) {
-    last = i;
-    for (FileOperation& piece : windows[i].pieces) piece.memory = (*staging)[i % 2];
-    files_->Run(windows[i].pieces, [&] {
-      if (i > 0) remember(Decode(windows[i - 1], reads, now));
-    });
-    // The references of pieces keep the buffers alive, no longer than they are needed.
-    if (i > 0) windows[i - 1].pieces.clear();
+  std::vector<Window> windows = Group(&wanted);
+  size_t started = 0;
+  const auto start_until = [&](size_t end) {
+    for (; started < std::min(end, windows.size()); ++started) {
+      Window& window = windows[started];
+      for (FileOperation& piece : window.pieces) piece.memory = (*staging)[started % std::tuple_size_v<StagingSet>];
+      window.transfer = files_->Start(window.pieces);
+    }
+  };
+  bool works = true;
+  start_until(2);
+  for (size_t i = 0; i < started; ++i) {
+    windows[i].transfer->Finish();
     // A disk that did not answer in time may yet write to the buffers.
-    if (std::ranges::any_of(windows[i].pieces, IsOfTheDisk)) break;
+    works = works && std::ranges::none_of(windows[i].pieces, IsOfTheDisk);
+    if (works) start_until(i + 3);
+    remember(Decode(windows[i], reads, now));
+    // The references of pieces keep the buffers alive, no longer than they are needed.
+    windows[i].pieces.clear();
   }
-  remember(Decode(windows[last], reads, now));
-  for (size_t i = last + 1; i < windows.size(); ++i) counters_.misses += std::ssize(windows[i].wanted);
-  windows.clear();
+  for (size_t i = started; i < windows.size(); ++i) counters_.misses += std::ssize(windows[i].wanted);
   return first_error;
 }
 
@@ -110,7 +115,8 @@ Status DiskTier::OpenFiles(std::vector<Wanted>* wanted) {
   return error;
 }
 
-std::vector<DiskTier::Window> DiskTier::Group(std::vector<Wanted>* wanted, int64_t window_bytes) const {
+std::vector<DiskTier::Window> DiskTier::Group(std::vector<Wanted>* wanted) const {
+  const int64_t window_bytes = std::min(kWindowBytes, staging_.part_bytes());
   std::vector<Window> windows;
   size_t begin = 0;
   for (size_t i = 0; i < wanted->size(); ++i) {
@@ -121,8 +127,8 @@ std::vector<DiskTier::Window> DiskTier::Group(std::vector<Wanted>* wanted, int64
     }
     Window& window = windows.back();
     FileOperation* piece = window.pieces.empty() ? nullptr : &window.pieces.back();
-    const bool continues = piece != nullptr && piece->file == want.location.segment.file &&
-                           piece->offset + piece->bytes == want.offset() && piece->bytes + want.bytes <= kPieceBytes;
+    const bool continues =
+        piece != nullptr && piece->file == want.location.segment.file && piece->offset + piece->bytes == want.offset();
     if (continues) {
       piece->bytes += want.bytes;
     } else {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace deepinfer {
 
@@ -91,7 +90,10 @@ Result<DiskWriter::OpenList::iterator> DiskWriter::Ready(const KvScope& scope, i
         Result<bool> taken = TakeSpace(size - segment->reserved, now, &*segment,
                                        [&] { return files_->Preallocate(*segment->file, size); });
         if (!taken.ok()) {
-          if (Flush().ok()) GiveUp(segment);
+          const OpenSegment* const mine = &*segment;
+          static_cast<void>(Flush());
+          // It may be given up already, for a batch under way.
+          if (std::ranges::any_of(open_, [&](const OpenSegment& open) { return &open == mine; })) GiveUp(segment);
           return taken.status();
         }
         if (!*taken) return open_.end();
@@ -104,86 +106,95 @@ Result<DiskWriter::OpenList::iterator> DiskWriter::Ready(const KvScope& scope, i
   return Create(scope, expiry_day, kSegmentHeaderBytes + staged.bytes + FooterBytes(count), now);
 }
 
-Result<bool> DiskWriter::Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
-                                const std::function<void()>& meanwhile) {
-  Result<bool> appended = Start(scope, expiry_day, staged, now, meanwhile);
-  // The batch before has nothing to do with it.
+Result<bool> DiskWriter::Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now) {
+  Result<bool> appended = Start(scope, expiry_day, staged, now);
+  // What is under way has nothing to do with it.
   if (!appended.ok()) static_cast<void>(Flush());
   return appended;
 }
 
-Result<bool> DiskWriter::Start(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
-                               const std::function<void()>& meanwhile) {
+Result<bool> DiskWriter::Start(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now) {
+  constexpr size_t kFirstSteps = 2;  // under way together
   DEEPINFER_ASSIGN_OR_RETURN(const OpenList::iterator segment, Ready(scope, expiry_day, staged, now));
-  if (segment == open_.end()) {
-    if (meanwhile) meanwhile();
-    return false;
-  }
+  if (segment == open_.end()) return false;
   IoMemory first_block = MakeIoMemory(kRecordAlignment);
   if (first_block == nullptr) return Status::ResourceExhausted("no memory for a block");
-  std::memcpy(first_block->data(), staged.memory->data() + staged.begin, kRecordAlignment);
-  std::vector<FileOperation> operations = {{.kind = IoKind::kWrite,
-                                            .file = segment->file,
-                                            .offset = segment->end + kRecordAlignment,
-                                            .memory = staged.memory,
-                                            .memory_offset = staged.begin + kRecordAlignment,
-                                            .bytes = staged.bytes - kRecordAlignment}};
-  if (pending_.has_value()) operations.push_back(SecondStep());
-  files_->Run(operations, meanwhile);
-  const bool same = pending_.has_value() && pending_->segment == segment;
-  if (pending_.has_value()) {
-    const Status ended = EndPending(operations[1]);
-    if (!ended.ok()) {
-      // The body of this batch stays in a file that nobody writes to any more.
-      if (!same) GiveUp(segment);
-      return ended;
-    }
-  }
-  if (!operations[0].status.ok()) {
-    GiveUp(segment);
-    return operations[0].status;
-  }
-  pending_ = {.segment = segment,
-              .offset = segment->end,
-              .end = segment->end + staged.bytes,
-              .first_record = segment->records.size(),
-              .records = staged.records.size(),
-              .memory = std::move(first_block)};
+  uint8_t* const begin = staged.memory->data() + staged.begin;
+  std::memcpy(first_block->data(), begin, kRecordAlignment);
+  std::memset(begin, 0, kRecordAlignment);
+  Pending& batch = pending_.emplace_back();
+  batch.segment = segment;
+  batch.offset = segment->end;
+  batch.end = segment->end + staged.bytes;
+  batch.first_record = segment->records.size();
+  batch.records = staged.records.size();
+  batch.first_block = std::move(first_block);
+  batch.operation = {.kind = IoKind::kWrite,
+                     .file = segment->file,
+                     .offset = batch.offset,
+                     .memory = staged.memory,
+                     .memory_offset = staged.begin,
+                     .bytes = staged.bytes};
+  batch.transfer = files_->Start({&batch.operation, 1});
   for (SegmentRecord record : staged.records) {
     record.offset += segment->end;
     segment->records.push_back(record);
   }
   segment->end += staged.bytes;
   segment->last_write = now;
+  if (pending_.size() > kFirstSteps) EndFirstStep(&pending_[pending_.size() - 1 - kFirstSteps]);
+  // The second step of that batch has until the next call.
+  while (pending_.size() > kFirstSteps + 1 || !pending_.front().operation.status.ok()) {
+    DEEPINFER_RETURN_IF_ERROR(EndOldest());
+  }
   return true;
 }
 
-FileOperation DiskWriter::SecondStep() const {
-  return {.kind = IoKind::kWrite,
-          .file = pending_->segment->file,
-          .offset = pending_->offset,
-          .memory = pending_->memory,
-          .bytes = kRecordAlignment};
+void DiskWriter::EndFirstStep(Pending* pending) {
+  if (pending->second_step) return;
+  pending->second_step = true;
+  pending->transfer->Finish();
+  if (!pending->operation.status.ok()) return;
+  pending->operation = {.kind = IoKind::kWrite,
+                        .file = pending->segment->file,
+                        .offset = pending->offset,
+                        .memory = pending->first_block,
+                        .bytes = kRecordAlignment};
+  pending->transfer = files_->Start({&pending->operation, 1});
 }
 
-Status DiskWriter::EndPending(const FileOperation& second_step) {
-  const Pending pending = *std::exchange(pending_, std::nullopt);
-  if (!second_step.status.ok()) {
-    GiveUp(pending.segment);
-    return second_step.status;
+Status DiskWriter::EndOldest() {
+  EndFirstStep(&pending_.front());
+  pending_.front().transfer->Finish();
+  const OpenList::iterator segment = pending_.front().segment;
+  const Status status = pending_.front().operation.status;
+  if (!status.ok()) {
+    // What follows in the segment is behind a hole.
+    for (Pending& each : pending_) each.transfer->Finish();
+    std::erase_if(pending_, [&](const Pending& each) { return each.segment == segment; });
+    GiveUp(segment);
+    return status;
   }
-  table_->Publish(pending.segment->slot,
-                  std::span(pending.segment->records).subspan(pending.first_record, pending.records), pending.end);
-  counters_->written += static_cast<int64_t>(pending.records);
-  counters_->written_bytes += pending.end - pending.offset;
+  const Pending& batch = pending_.front();
+  table_->Publish(segment->slot, std::span(segment->records).subspan(batch.first_record, batch.records), batch.end);
+  counters_->written += static_cast<int64_t>(batch.records);
+  counters_->written_bytes += batch.end - batch.offset;
+  pending_.pop_front();
   return Status::Ok();
 }
 
 Status DiskWriter::Flush() {
-  if (!pending_.has_value()) return Status::Ok();
-  FileOperation second_step = SecondStep();
-  static_cast<void>(files_->RunOne(&second_step));
-  return EndPending(second_step);
+  Status first_error;
+  // Second steps in the order of the batches: no header follows a hole.
+  for (Pending& each : pending_) {
+    EndFirstStep(&each);
+    if (!each.operation.status.ok()) break;
+  }
+  while (!pending_.empty()) {
+    const Status ended = EndOldest();
+    if (first_error.ok()) first_error = ended;
+  }
+  return first_error;
 }
 
 Status DiskWriter::Seal(FileSystem& files, DiskDirectory& directory, const std::shared_ptr<File>& file,

@@ -1,9 +1,11 @@
 // DiskWriter: the segments that this process writes, one for each scope and day of expiry.
 //
-// A batch is written in two steps: all of it but its first block, then that block, the header of its first record. Who
-// reads along header by header, or scans the file after a crash, meets the batch as a whole or not at all. The second
-// step of a batch goes together with the first of the next. Space is taken in chunks (DiskSpace), always with what the
-// footer needs.
+// A batch is written in two steps: all of it with zeros for its first block, then that block, the header of its first
+// record. Who reads along header by header, or scans the file after a crash, meets the batch as a whole or not at all.
+// The first steps of two batches are under way together, and the second step of one goes together with those of the
+// next. The zeros are there because bytes that have been written before are overwritten without a journal entry, so
+// the second step, which is waited for at the end of a row of batches, is short. Space is taken in chunks (DiskSpace),
+// always with what the footer needs.
 //
 // A segment that could not be written to is given up as it is: what was published stays readable, its lock is free, and
 // the next upkeep takes it over like that of a dead process.
@@ -13,6 +15,7 @@
 #define DEEPINFER_CACHE_DISK_WRITER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -58,13 +61,13 @@ class DiskWriter {
         name_space_(name_space),
         limits_(limits) {}
 
-  /// Appends all records or none; they are published in the table by the next call, which Flush ends a row of. False:
-  /// the budget has no room for them. `meanwhile` is called once, under way if there is something under way. now:
-  /// seconds since 1970.
-  Result<bool> Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
-                      const std::function<void()>& meanwhile);
+  /// Appends all records or none; later calls publish them in the table, and Flush ends a row of those. Returns while
+  /// the batch is under way: its memory is in use, and its first block zero, until two more calls or Flush have
+  /// returned. False: the budget has no room for them. An error may be one of an earlier batch; nothing is under way
+  /// then. now: seconds since 1970.
+  Result<bool> Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now);
 
-  /// Publishes what was appended last. Nothing else may be called between Append and Flush but Append.
+  /// Publishes what was appended. The first error. Nothing else may be called between Append and Flush but Append.
   Status Flush();
 
   /// Seals those that were not written to for long and those that have expired.
@@ -95,21 +98,24 @@ class DiskWriter {
   };
   using OpenList = std::list<OpenSegment>;  // the most recently written first
 
-  /// The second step of a batch, which is still to be done.
+  /// A batch under way.
   struct Pending {
     OpenList::iterator segment;
     int64_t offset = 0;  // of the batch
     int64_t end = 0;
     size_t first_record = 0;  // of the segment's
     size_t records = 0;
-    IoMemory memory;  // a copy of the first block
+    IoMemory first_block;      // a copy
+    FileOperation operation;   // of the step under way
+    bool second_step = false;  // the first has ended
+    std::unique_ptr<FileSystem::Transfer> transfer;
   };
 
-  Result<bool> Start(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now,
-                     const std::function<void()>& meanwhile);
-  FileOperation SecondStep() const;
-  /// Publishes the pending batch, or gives its segment up; the operation's status.
-  Status EndPending(const FileOperation& second_step);
+  Result<bool> Start(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now);
+  /// Waits for the first step, and puts the second one under way if that went well.
+  void EndFirstStep(Pending* pending);
+  /// Publishes the oldest batch under way, or gives its segment up with all that is under way there.
+  Status EndOldest();
   /// The segment to append to, with room; the end of the list: the budget has none.
   Result<OpenList::iterator> Ready(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now);
   Result<OpenList::iterator> Create(const KvScope& scope, int64_t expiry_day, int64_t bytes, int64_t now);
@@ -127,7 +133,7 @@ class DiskWriter {
   KvKey name_space_;
   DiskWriterLimits limits_;
   OpenList open_;
-  std::optional<Pending> pending_;
+  std::deque<Pending> pending_;  // the oldest first; operations stay where they are
   uint32_t next_number_ = 0;
 };
 

@@ -37,8 +37,10 @@ Status FileSystem::Lock(File& file, double seconds) {
   }
 }
 
+void FileSystem::Run(std::span<FileOperation> operations) { Start(operations)->Finish(); }
+
 Status FileSystem::RunOne(FileOperation* operation) {
-  Run({operation, 1}, {});
+  Run({operation, 1});
   return operation->status;
 }
 

@@ -13,7 +13,6 @@
 #define DEEPINFER_CACHE_FILE_SYSTEM_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,9 +90,19 @@ class FileSystem {
   /// cache where the folder allows it.
   virtual Result<std::shared_ptr<File>> Open(const std::string& path, OpenMode mode, bool direct) = 0;
 
-  /// Runs all operations, several at a time and in any order, and sets their `done` and `status`. `meanwhile` is called
-  /// once on this thread while they are under way.
-  virtual void Run(std::span<FileOperation> operations, const std::function<void()>& meanwhile) = 0;
+  /// Operations under way. One thread; ends with Finish, which its destructor calls too.
+  class Transfer {
+   public:
+    virtual ~Transfer() = default;
+    /// Waits, and sets `done` and `status` of the operations. A second call does nothing.
+    virtual void Finish() = 0;
+  };
+
+  /// Puts the operations under way, several at a time and in any order. They stay where they are until Finish.
+  virtual std::unique_ptr<Transfer> Start(std::span<FileOperation> operations) = 0;
+
+  /// Start and Finish.
+  void Run(std::span<FileOperation> operations);
 
   virtual Status Sync(File& file) = 0;
   /// The file has `bytes` bytes afterwards, those that are new zero and with blocks of their own where the file system
@@ -128,11 +137,12 @@ class FileSystem {
 };
 
 struct PosixOptions {
-  bool rings = true;             ///< io_uring where the kernel lets us
+  bool rings = true;             ///< io_uring for reads where the kernel lets us
   double patience_seconds = 30;  ///< no operation ended for so long: they fail with kCancelled
 };
 
-/// The system's. io_uring with one ring per call; pread and pwrite where the kernel refuses rings.
+/// The system's. A list of reads has an io_uring of its own, or runs in Start where the kernel refuses rings; one with
+/// writes has a thread (io_thread.h).
 std::unique_ptr<FileSystem> MakePosixFileSystem(const PosixOptions& options = {});
 
 }  // namespace deepinfer

@@ -4,25 +4,8 @@
 #include <cmath>
 
 #include "base/clock.h"
-#include "cache/file_system.h"
 
 namespace deepinfer {
-
-bool EndsPiece(IoPiece* piece, int64_t result) {
-  if (result == -EINTR || result == -EAGAIN) return false;
-  if (result < 0) {
-    piece->error = static_cast<int>(-result);
-    return true;
-  }
-  piece->done += result;
-  if (piece->done == piece->bytes) return true;
-  if (piece->write) {
-    if (result == 0 || piece->done % kIoAlignment != 0) piece->error = EIO;
-    return piece->error != 0;
-  }
-  // The end of the file; O_DIRECT cannot go on behind a part of a block, and nothing is there.
-  return result == 0 || piece->done % kIoAlignment != 0;
-}
 
 std::unique_ptr<IoRing> IoRing::Create() {
   std::unique_ptr<IoRing> ring(new IoRing);
@@ -60,34 +43,37 @@ void IoRing::Count(io_uring_cqe* entry) {
   if (!EndsPiece(piece, result) && !Push(piece)) piece->error = EIO;
 }
 
-bool IoRing::Run(std::span<IoPiece> pieces, const std::function<void()>& meanwhile, double patience_seconds) {
+void IoRing::Submit() {
+  while (next_ < pieces_.size() && in_flight_ < kDepth && Push(&pieces_[next_])) ++next_;
+  // Entries that the kernel does not take now stay in the queue for the next round.
+  if (in_flight_ > 0) io_uring_submit(&ring_);
+}
+
+void IoRing::Start(std::span<IoPiece> pieces) {
   pieces_ = pieces;
   next_ = 0;
-  bool called = !meanwhile;
-  double last = NowSeconds();
-  while (true) {
-    while (next_ < pieces_.size() && in_flight_ < kDepth && Push(&pieces_[next_])) ++next_;
-    if (in_flight_ == 0) break;
-    // Entries that the kernel does not take now stay in the queue for the next round.
-    io_uring_submit(&ring_);
-    if (!called) {
-      called = true;
-      meanwhile();
-      last = NowSeconds();
-    }
-    const double left = last + patience_seconds - NowSeconds();
-    if (left <= 0) return false;
-    __kernel_timespec limit = {};
-    limit.tv_sec = static_cast<int64_t>(left);
-    limit.tv_nsec = static_cast<int64_t>((left - std::floor(left)) * 1e9);
+  last_ = NowSeconds();
+  Submit();
+}
+
+bool IoRing::Finish(double patience_seconds) {
+  while (in_flight_ > 0) {
     io_uring_cqe* entry = nullptr;
-    if (io_uring_wait_cqe_timeout(&ring_, &entry, &limit) != 0) continue;
+    if (io_uring_peek_cqe(&ring_, &entry) != 0) {
+      const double left = last_ + patience_seconds - NowSeconds();
+      if (left <= 0) return false;
+      __kernel_timespec limit = {};
+      limit.tv_sec = static_cast<int64_t>(left);
+      limit.tv_nsec = static_cast<int64_t>((left - std::floor(left)) * 1e9);
+      Submit();
+      if (io_uring_wait_cqe_timeout(&ring_, &entry, &limit) != 0) continue;
+    }
     do {
       Count(entry);
     } while (in_flight_ > 0 && io_uring_peek_cqe(&ring_, &entry) == 0);
-    last = NowSeconds();
+    last_ = NowSeconds();
+    Submit();
   }
-  if (!called) meanwhile();
   return true;
 }
 

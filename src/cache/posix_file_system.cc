@@ -14,6 +14,7 @@
 
 #include "cache/file_system.h"
 #include "cache/io_ring.h"
+#include "cache/io_thread.h"
 
 namespace deepinfer {
 namespace {
@@ -63,7 +64,8 @@ FileInfo ToInfo(const struct stat& from) {
 struct Batch {
   std::vector<FileOperation> operations;
   std::vector<IoPiece> pieces;
-  std::unique_ptr<IoRing> ring;
+  bool writes = false;
+  std::unique_ptr<IoQueue> queue;
 };
 
 class PosixFileSystem : public FileSystem {
@@ -73,7 +75,7 @@ class PosixFileSystem : public FileSystem {
   // The kernel may yet write to the memory of operations that did not end: it is never given back.
   ~PosixFileSystem() override {
     for (std::unique_ptr<Batch>& batch : abandoned_) {
-      if (!batch->ring->Drain()) static_cast<void>(batch.release());
+      if (!batch->queue->Drain()) static_cast<void>(batch.release());
     }
   }
 
@@ -107,9 +109,9 @@ class PosixFileSystem : public FileSystem {
     return file;
   }
 
-  void Run(std::span<FileOperation> operations, const std::function<void()>& meanwhile) override {
+  std::unique_ptr<Transfer> Start(std::span<FileOperation> operations) override {
     auto batch = std::make_unique<Batch>();
-    std::vector<size_t> owner;  // [pieces], index in operations
+    std::vector<size_t> owner;
     for (size_t i = 0; i < operations.size(); ++i) {
       FileOperation& operation = operations[i];
       operation.done = 0;
@@ -123,35 +125,14 @@ class PosixFileSystem : public FileSystem {
         owner.push_back(i);
       }
     }
-    batch->ring = TakeRing();
-    bool ended = true;
-    if (batch->ring != nullptr) {
-      ended = batch->ring->Run(batch->pieces, meanwhile, options_.patience_seconds);
+    batch->writes = std::ranges::any_of(batch->pieces, &IoPiece::write);
+    if (!batch->pieces.empty()) batch->queue = TakeQueue(batch->writes);
+    if (batch->queue != nullptr) {
+      batch->queue->Start(batch->pieces);
     } else {
-      for (IoPiece& piece : batch->pieces) RunPlain(&piece);
-      if (meanwhile) meanwhile();
+      std::ranges::for_each(batch->pieces, [](IoPiece& piece) { RunPiece(&piece); });
     }
-    bool short_before = false;
-    for (size_t i = 0; i < owner.size(); ++i) {
-      FileOperation& operation = operations[owner[i]];
-      if (i == 0 || owner[i] != owner[i - 1]) short_before = false;
-      const IoPiece& piece = batch->pieces[i];
-      if (!ended) {
-        operation.status = Status::Cancelled(
-            fmt::format("{}: no answer within {} s", operation.file->path(), options_.patience_seconds));
-      } else if (piece.error != 0) {
-        if (operation.status.ok()) {
-          operation.status = Failure(operation.file->path(), piece.write ? "write" : "read", piece.error);
-        }
-      } else if (!short_before) {
-        operation.done += piece.done;
-        short_before = piece.done < piece.bytes;
-      }
-    }
-    if (ended) return GiveBack(std::move(batch->ring));
-    batch->operations.assign(operations.begin(), operations.end());
-    const std::lock_guard lock(mutex_);
-    abandoned_.push_back(std::move(batch));
+    return std::make_unique<PosixTransfer>(this, operations, std::move(batch), std::move(owner));
   }
 
   Status Sync(File& file) override {
@@ -260,45 +241,79 @@ class PosixFileSystem : public FileSystem {
   }
 
  private:
-  static void RunPlain(IoPiece* piece) {
-    int64_t result = 0;
-    do {
-      const auto bytes = static_cast<size_t>(piece->bytes - piece->done);
-      const int64_t offset = piece->offset + piece->done;
-      uint8_t* const data = piece->data + piece->done;
-      result =
-          piece->write ? pwrite(piece->descriptor, data, bytes, offset) : pread(piece->descriptor, data, bytes, offset);
-      if (result < 0) result = -errno;
-    } while (!EndsPiece(piece, result));
-  }
+  class PosixTransfer : public Transfer {
+   public:
+    PosixTransfer(PosixFileSystem* files, std::span<FileOperation> operations, std::unique_ptr<Batch> batch,
+                  std::vector<size_t> owner)
+        : files_(files), operations_(operations), batch_(std::move(batch)), owner_(std::move(owner)) {}
+    ~PosixTransfer() override { PosixTransfer::Finish(); }
 
-  /// A ring that nobody uses, or a new one; nothing when there are no rings here.
-  std::unique_ptr<IoRing> TakeRing() {
-    if (!options_.rings || refused_) return nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(abandoned_, [](const std::unique_ptr<Batch>& batch) { return batch->ring->Drain(); });
-      if (!rings_.empty()) {
-        std::unique_ptr<IoRing> ring = std::move(rings_.back());
-        rings_.pop_back();
-        return ring;
+    void Finish() override {
+      if (batch_ != nullptr) files_->Finish(operations_, owner_, std::move(batch_));
+    }
+
+   private:
+    PosixFileSystem* files_;
+    std::span<FileOperation> operations_;
+    std::unique_ptr<Batch> batch_;  // nothing once it has ended
+    std::vector<size_t> owner_;     // [pieces], index in operations_
+  };
+
+  void Finish(std::span<FileOperation> operations, const std::vector<size_t>& owner, std::unique_ptr<Batch> batch) {
+    const bool ended = batch->queue == nullptr || batch->queue->Finish(options_.patience_seconds);
+    bool short_before = false;
+    for (size_t i = 0; i < owner.size(); ++i) {
+      FileOperation& operation = operations[owner[i]];
+      if (i == 0 || owner[i] != owner[i - 1]) short_before = false;
+      const IoPiece& piece = batch->pieces[i];
+      if (!ended) {
+        operation.status = Status::Cancelled(
+            fmt::format("{}: no answer within {} s", operation.file->path(), options_.patience_seconds));
+      } else if (piece.error != 0) {
+        if (operation.status.ok()) {
+          operation.status = Failure(operation.file->path(), piece.write ? "write" : "read", piece.error);
+        }
+      } else if (!short_before) {
+        operation.done += piece.done;
+        short_before = piece.done < piece.bytes;
       }
     }
-    std::unique_ptr<IoRing> ring = IoRing::Create();
+    if (ended) return GiveBack(*batch, std::move(batch->queue));
+    batch->operations.assign(operations.begin(), operations.end());
+    const std::lock_guard lock(mutex_);
+    abandoned_.push_back(std::move(batch));
+  }
+
+  /// A queue that nobody uses, or a new one. Nothing: the caller's thread does the work.
+  std::unique_ptr<IoQueue> TakeQueue(bool writes) {
+    if (!writes && (!options_.rings || refused_)) return nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(abandoned_, [](const std::unique_ptr<Batch>& batch) { return batch->queue->Drain(); });
+      std::vector<std::unique_ptr<IoQueue>>& free = writes ? threads_ : rings_;
+      if (!free.empty()) {
+        std::unique_ptr<IoQueue> queue = std::move(free.back());
+        free.pop_back();
+        return queue;
+      }
+    }
+    if (writes) return IoThread::Create();
+    std::unique_ptr<IoQueue> ring = IoRing::Create();
     if (ring == nullptr) refused_ = true;
     return ring;
   }
 
-  void GiveBack(std::unique_ptr<IoRing> ring) {
-    if (ring == nullptr) return;
+  void GiveBack(const Batch& batch, std::unique_ptr<IoQueue> queue) {
+    if (queue == nullptr) return;
     const std::lock_guard lock(mutex_);
-    rings_.push_back(std::move(ring));
+    (batch.writes ? threads_ : rings_).push_back(std::move(queue));
   }
 
   const PosixOptions options_;
   std::atomic<bool> refused_{false};
   std::mutex mutex_;  // of what follows; never held while waiting
-  std::vector<std::unique_ptr<IoRing>> rings_;
+  std::vector<std::unique_ptr<IoQueue>> rings_;
+  std::vector<std::unique_ptr<IoQueue>> threads_;
   std::vector<std::unique_ptr<Batch>> abandoned_;
 };
 

@@ -236,7 +236,7 @@ Result<SegmentContents> ReadSealedSegment(FileSystem& files, const std::shared_p
                              .memory = memory,
                              .memory_offset = kSegmentHeaderBytes,
                              .bytes = tail_bytes}};
-  files.Run(reads, {});
+  files.Run(reads);
   for (const FileOperation& read : reads) DEEPINFER_RETURN_IF_ERROR(read.status);
   contents.state = DecodeSegmentHeader(reads[0].data().first(static_cast<size_t>(reads[0].done)), &contents.header);
   if (contents.state != SegmentState::kGood) return contents;
@@ -298,7 +298,7 @@ Status FollowSegment(FileSystem& files, const std::shared_ptr<File>& file, const
                        .memory_offset = i * kIoAlignment,
                        .bytes = kIoAlignment});
     }
-    files.Run(reads, {});
+    files.Run(reads);
     for (const FileOperation& read : reads) {
       DEEPINFER_RETURN_IF_ERROR(read.status);
       const std::optional<KvRecordHeader> header = codec.ReadHeader(read.data().first(static_cast<size_t>(read.done)));

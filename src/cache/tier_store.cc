@@ -1,7 +1,11 @@
 #include "cache/tier_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <new>
 
 #include "base/clock.h"
 
@@ -15,16 +19,59 @@ std::chrono::duration<double> Seconds(double seconds) {
   return std::chrono::duration<double>(std::clamp(seconds, 0.0, 3600.0));
 }
 
+constexpr size_t kLine = 64;
+
+struct KeptSlabs {
+  std::mutex mutex;
+  std::vector<AlignedBuffer<uint8_t>> slabs;
+};
+
+// Never destroyed: batches may live as long as the program.
+KeptSlabs& Kept() {
+  static KeptSlabs& kept = *new KeptSlabs;
+  return kept;
+}
+
 }  // namespace
+
+KvSlab::KvSlab(size_t bytes) {
+  if (bytes <= kBytes) {
+    KeptSlabs& kept = Kept();
+    const std::lock_guard lock(kept.mutex);
+    if (!kept.slabs.empty()) {
+      bytes_ = std::move(kept.slabs.back());
+      kept.slabs.pop_back();
+    }
+  }
+  if (bytes_.data() == nullptr && !bytes_.Allocate(static_cast<int64_t>(std::max(bytes, kBytes))))
+    throw std::bad_alloc();
+}
+
+KvSlab::~KvSlab() {
+  if (bytes_.size() != static_cast<int64_t>(kBytes)) return;
+  KeptSlabs& kept = Kept();
+  const std::lock_guard lock(kept.mutex);
+  if (std::ssize(kept.slabs) < kKept) kept.slabs.push_back(std::move(bytes_));
+}
+
+uint8_t* KvSlab::Take(size_t bytes) {
+  const auto size = static_cast<size_t>(bytes_.size());
+  if (bytes > size - used_) return nullptr;
+  uint8_t* const taken = bytes_.data() + used_;
+  used_ = std::min(size, used_ + (bytes + kLine - 1) / kLine * kLine);
+  return taken;
+}
 
 void KvBatch::Add(const KvWrite& write) {
   KvWrite own = write;
-  ids.push_back(std::make_unique_for_overwrite<int32_t[]>(write.ids.size()));
-  std::ranges::copy(write.ids, ids.back().get());
-  own.ids = {ids.back().get(), write.ids.size()};
-  payload.push_back(std::make_unique_for_overwrite<uint8_t[]>(write.payload.size()));
-  std::ranges::copy(write.payload, payload.back().get());
-  own.payload = {payload.back().get(), write.payload.size()};
+  const size_t ids_bytes = (write.ids.size_bytes() + kLine - 1) / kLine * kLine;
+  const size_t bytes = ids_bytes + write.payload.size();
+  uint8_t* to = slabs.empty() ? nullptr : slabs.back().Take(bytes);
+  if (to == nullptr) to = slabs.emplace_back(bytes).Take(bytes);
+  std::memcpy(to, write.ids.data(), write.ids.size_bytes());
+  own.ids = {reinterpret_cast<const int32_t*>(to), write.ids.size()};
+  std::ranges::copy(write.payload, to + ids_bytes);
+  own.payload = {to + ids_bytes, write.payload.size()};
   writes.push_back(own);
 }
 
@@ -58,7 +105,7 @@ TierStore::~TierStore() {
   }
   fetch_changed_.notify_all();
   for (std::thread& thread : fetch_threads_) thread.join();
-  Flush(options_.closing_seconds);
+  WriteRest(options_.closing_seconds);
   for (const auto& lane : lanes_) {
     std::vector<std::shared_ptr<Shared>> dropped;
     {
@@ -132,7 +179,7 @@ void TierStore::TakeDown(Lane& lane, const Status& why) {
 void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<Shared> shared = std::move(lane.queue.front());
   lane.queue.pop_front();
-  lane.busy = true;
+  ++lane.busy;
   lock.unlock();
   const std::span<const KvWrite> writes = shared->batch.writes;
   Status status;
@@ -155,16 +202,31 @@ void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
   lane.write_seconds += seconds;
   // A tier that was taken down has forgotten its queue.
   lane.queued_bytes = std::max<int64_t>(0, lane.queued_bytes - bytes);
-  lane.busy = false;
+  --lane.busy;
   lane.changed.notify_all();
 }
 
+void TierStore::WriteRest(double seconds) {
+  const double end = NowSeconds() + seconds;
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
+  for (const auto& lane : lanes_) {
+    std::unique_lock lock(lane->mutex);
+    lane->closing = true;
+    const auto idle = [&] { return lane->busy == 0; };
+    while (lane->changed.wait_until(lock, deadline, idle) && lane->up && !lane->queue.empty() && NowSeconds() < end) {
+      WriteNext(*lane, lock);
+    }
+  }
+}
+
 void TierStore::RunLane(Lane& lane) {
+  // Of this thread only. Nobody waits for it, and a step of the model waits for every thread that computes.
+  static_cast<void>(nice(19));
   std::unique_lock lock(lane.mutex);
   while (!lane.stop) {
     const double now = NowSeconds();
     const double due = lane.up ? lane.next_upkeep : lane.next_probe;
-    if (lane.up && !lane.queue.empty() && now < due) {
+    if (lane.up && !lane.queue.empty() && !lane.closing && now < due) {
       WriteNext(lane, lock);
       continue;
     }
@@ -173,12 +235,12 @@ void TierStore::RunLane(Lane& lane) {
       continue;
     }
     const bool up = lane.up;
-    lane.busy = up;
+    lane.busy += up ? 1 : 0;
     lock.unlock();
     const Status status = up ? lane.tier->Maintain() : lane.tier->Probe();
     if (up && !status.ok()) TakeDown(lane, status);
     lock.lock();
-    lane.busy = false;
+    lane.busy -= up ? 1 : 0;
     if (!lane.opened && !status.ok()) {
       ++lane.failures;
     }
@@ -201,7 +263,7 @@ bool TierStore::Flush(double seconds) {
   const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
   for (const auto& lane : lanes_) {
     std::unique_lock lock(lane->mutex);
-    const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && !lane->busy; });
+    const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && lane->busy == 0; });
     if (!empty) return false;
   }
   return true;
@@ -217,7 +279,7 @@ bool TierStore::WaitUntilUp(double seconds) {
 }
 
 int64_t TierStore::memory_bytes() const {
-  int64_t bytes = std::ssize(lanes_) * options_.queue_bytes;
+  int64_t bytes = std::ssize(lanes_) * options_.queue_bytes + KvSlab::kKept * static_cast<int64_t>(KvSlab::kBytes);
   for (const auto& lane : lanes_) bytes += lane->tier->memory_bytes();
   return bytes;
 }

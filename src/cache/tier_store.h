@@ -5,7 +5,9 @@
 // A tier that fails is left alone, its queue is dropped, and it is probed at growing intervals until it works again. No
 // failure is an error for anybody: it is a miss, or a record that is not kept.
 //
-// Threads: one for each tier (writes, upkeep, probes) and a few for fetches.
+// Threads: one for each tier (writes, upkeep, probes) and a few for fetches. Those of tiers are as nice as can be:
+// where every processor computes, a tier falls behind rather than slow down a step; the destructor writes itself what
+// waits.
 // Thread-safety: all calls from any thread. Ownership: owns the tiers and the batches; what a fetch reads into is the
 // caller's and stays until the fetch has ended.
 #ifndef DEEPINFER_CACHE_TIER_STORE_H_
@@ -22,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "cache/kv_fetch.h"
 #include "cache/kv_tier.h"
 #include "deepinfer/status.h"
@@ -41,11 +44,31 @@ struct TierStoreOptions {
   std::function<double()> stopwatch;  ///< seconds, to time reads with; empty: the program's clock
 };
 
+/// Memory of batches, resident as far as it is used. A few slabs are kept for the next batches: pages of new memory
+/// cost more than what is copied there.
+class KvSlab {
+ public:
+  static constexpr size_t kBytes = size_t{4352} << 10;  ///< holds what the engine hands over at a time
+  static constexpr int64_t kKept = 3;
+
+  /// Holds `bytes` at least.
+  explicit KvSlab(size_t bytes);
+  KvSlab(KvSlab&&) = default;
+  KvSlab& operator=(KvSlab&&) = delete;
+  ~KvSlab();
+
+  /// The next bytes, aligned to 64; nothing when there are not so many.
+  uint8_t* Take(size_t bytes);
+
+ private:
+  size_t used_ = 0;
+  AlignedBuffer<uint8_t> bytes_;
+};
+
 /// What is to be kept, with memory of its own.
 struct KvBatch {
   std::vector<KvWrite> writes;
-  std::vector<std::unique_ptr<int32_t[]>> ids;
-  std::vector<std::unique_ptr<uint8_t[]>> payload;
+  std::vector<KvSlab> slabs;
   std::function<void()> done;  ///< called once, by any thread, when no tier needs the batch any more; may be empty
 
   /// Copies ids and payload.
@@ -114,7 +137,8 @@ class TierStore {
     std::condition_variable changed;
     std::deque<std::shared_ptr<Shared>> queue;
     int64_t queued_bytes = 0;
-    bool busy = false;
+    int busy = 0;          // calls of Write or Maintain under way
+    bool closing = false;  // the destructor writes the rest of the queue
     bool stop = false;
     bool opened = false;  // the first probe has ended
     bool up = false;
@@ -131,6 +155,7 @@ class TierStore {
   };
 
   void RunLane(Lane& lane);
+  void WriteRest(double seconds);
   void WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock);
   static void LetGo(const std::shared_ptr<Shared>& shared);
   void TakeDown(Lane& lane, const Status& why);

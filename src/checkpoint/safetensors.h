@@ -54,6 +54,7 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const uint8_t* data(const TensorInfo& tensor) const { return file_.bytes().data() + data_start_ + tensor.begin; }
   uint64_t file_bytes() const { return file_.bytes().size(); }
+  std::span<const uint8_t> bytes() const { return file_.bytes(); }
 
  private:
   SafetensorsFile() = default;

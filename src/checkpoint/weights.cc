@@ -218,6 +218,17 @@ Status CheckTensorBudget(const ModelConfig& config, const std::filesystem::path&
                   source.string(), kTensorsPerExpert * experts, experts, found));
 }
 
+// Engram tables are read row by row, all else whole.
+void AdviseAll(const std::vector<SafetensorsFile>& files, const std::vector<WeightSlot>& slots) {
+  for (const SafetensorsFile& file : files) AdviseReadThrough(file.bytes());
+  for (const WeightSlot& slot : slots) {
+    if (slot.part != ModelPart::kEngramTables) continue;
+    const WeightMatrix& table = *slot.matrix;
+    AdviseRandomAccess({table.data, static_cast<size_t>(table.rows * table.row_bytes())});
+    AdviseRandomAccess({table.scale, static_cast<size_t>(table.rows * table.scale_row_bytes())});
+  }
+}
+
 }  // namespace
 
 int64_t Checkpoint::tensor_count() const {
@@ -270,15 +281,18 @@ Result<Checkpoint> Checkpoint::Open(const std::filesystem::path& directory, cons
   const std::vector<WeightSlot> slots = LayOutWeights(checkpoint.config_, &checkpoint.weights_);
   for (const WeightSlot& slot : slots) DEEPINFER_RETURN_IF_ERROR(binder.Bind(slot, &checkpoint.weights_));
   DEEPINFER_RETURN_IF_ERROR(binder.CheckNothingLeft());
+  // The scan takes what is around the scales along, which is most of a file. A model that is large lets it be, and has
+  // fewer large pages: none where a scale was read before.
+  constexpr uint64_t kLargeBytes = uint64_t{8} << 30;
+  uint64_t bytes = 0;
+  for (const SafetensorsFile& file : checkpoint.files_) bytes += file.file_bytes();
+  const bool small = bytes < kLargeBytes;
+  if (small) AdviseAll(checkpoint.files_, slots);
   for (const WeightSlot& slot : slots) {
-    if (slot.part == ModelPart::kEngramTables) {
-      const WeightMatrix& table = *slot.matrix;
-      AdviseRandomAccess({table.data, static_cast<size_t>(table.rows * table.row_bytes())});
-      AdviseRandomAccess({table.scale, static_cast<size_t>(table.rows * table.scale_row_bytes())});
-    } else if (options.check_scales && HasScale(slot)) {
-      DEEPINFER_RETURN_IF_ERROR(binder.CheckScales(slot));
-    }
+    if (slot.part == ModelPart::kEngramTables || !options.check_scales || !HasScale(slot)) continue;
+    DEEPINFER_RETURN_IF_ERROR(binder.CheckScales(slot));
   }
+  if (!small) AdviseAll(checkpoint.files_, slots);
   return checkpoint;
 }
 

@@ -184,6 +184,17 @@ Status EngineCore::Build(const KvTierFactory& make_tiers) {
 
 Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
   if (!plan_.options.prefix_cache) return Status::Ok();
+  if (!ops_->computes_on_host_memory()) {
+    EngineOptions& options = plan_.options;
+    if (!options.kv_disk.empty() || !options.kv_shared.empty() || !options.kv_host_file.empty()) {
+      return Status::Unsupported(
+          "device: KV tiers (kv_host_file, kv_disk, kv_shared) need the CPU; leave them out or set device to cpu");
+    }
+    // `serve` has a small private one unless told otherwise.
+    if (options.kv_host_bytes > 0) device_note_ = "the host tier is off: KV tiers need --device cpu";
+    options.kv_host_bytes = 0;
+    if (!make_tiers) return Status::Ok();
+  }
   std::optional<KvKey> secret;
   if (!plan_.options.kv_key_file.empty()) {
     DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(plan_.options.kv_key_file));
@@ -192,11 +203,6 @@ Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
   DEEPINFER_ASSIGN_OR_RETURN(
       KvTiers tiers, make_tiers ? make_tiers(kv_namespace_) : MakeKvTiers(plan_.options, kv_namespace_, secret));
   if (tiers.nearest_first.empty()) return Status::Ok();
-  if (!ops_->computes_on_host_memory()) {
-    return Status::Unsupported(
-        "device: KV tiers (kv_host_bytes, kv_disk, kv_shared) work with the CPU only so far; leave them out or use "
-        "cpu");
-  }
   tiers.store.block_bytes = plan_.kv.block_bytes;
   store_ = std::make_unique<TierStore>(std::move(tiers.nearest_first), tiers.store);
   KvTransferOptions transfers = tiers.transfers;
@@ -229,6 +235,7 @@ std::string EngineCore::warning() const {
                              tier.name, tier.reason);
     }
   }
+  if (!device_note_.empty()) warning += (warning.empty() ? "" : "; ") + device_note_;
   if (!calibration_problem_.empty()) warning += (warning.empty() ? "" : "; ") + calibration_problem_;
   return warning;
 }

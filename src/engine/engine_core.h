@@ -92,6 +92,7 @@ class EngineCore final : public Engine {
   std::unique_ptr<DeviceThread> device_;
   Calibration calibration_;
   bool calibrated_ = false;
+  std::string device_note_;          // what the device cannot do and was not insisted on
   std::string calibration_problem_;  // a file that could not be used
   std::atomic<uint64_t> arrivals_{0};
 

@@ -108,17 +108,51 @@ Result<std::shared_ptr<File>> FaultyFileSystem::Open(const std::string& path, Op
   return system_->Open(path, mode, direct);
 }
 
-void FaultyFileSystem::Run(std::span<FileOperation> list, const std::function<void()>& meanwhile) {
+/// What the system was given of a list of operations.
+class FaultyFileSystem::Passed : public FileSystem::Transfer {
+ public:
+  Passed(FaultyFileSystem* files, std::span<FileOperation> list) : files_(files), list_(list) {}
+  ~Passed() override { Passed::Finish(); }
+
+  void Add(size_t index) {
+    operations_.push_back(list_[index]);
+    owner_.push_back(index);
+  }
+  void Begin() { transfer_ = files_->system_->Start(operations_); }
+
+  void Finish() override {
+    if (transfer_ == nullptr) return;
+    transfer_->Finish();
+    transfer_ = nullptr;
+    for (size_t i = 0; i < operations_.size(); ++i) {
+      FileOperation& operation = list_[owner_[i]];
+      operation.done = operations_[i].done;
+      operation.status = operations_[i].status;
+      if (operation.kind == IoKind::kRead && files_->short_reads > 0) {
+        --files_->short_reads;
+        operation.done /= 2;
+      }
+    }
+    operations_.clear();
+  }
+
+ private:
+  FaultyFileSystem* files_;
+  std::span<FileOperation> list_;
+  std::vector<FileOperation> operations_;
+  std::vector<size_t> owner_;
+  std::unique_ptr<Transfer> transfer_;
+};
+
+std::unique_ptr<FileSystem::Transfer> FaultyFileSystem::Start(std::span<FileOperation> list) {
   operations += std::ssize(list);
   ++runs;
+  auto passed = std::make_unique<Passed>(this, list);
   if (answers >= 0 && answers-- <= 0) {
     answers = 0;
-    if (meanwhile) meanwhile();
     for (FileOperation& operation : list) operation.status = Status::Cancelled(operation.file->path() + ": no answer");
-    return;
+    return passed;
   }
-  std::vector<FileOperation> passed;
-  std::vector<size_t> owner;
   for (size_t i = 0; i < list.size(); ++i) {
     FileOperation& operation = list[i];
     const bool write = operation.kind == IoKind::kWrite;
@@ -131,19 +165,10 @@ void FaultyFileSystem::Run(std::span<FileOperation> list, const std::function<vo
     }
     operation.status = status;
     operation.done = 0;
-    if (!status.ok()) continue;
-    passed.push_back(operation);
-    owner.push_back(i);
+    if (status.ok()) passed->Add(i);
   }
-  system_->Run(passed, meanwhile);
-  for (size_t i = 0; i < passed.size(); ++i) {
-    list[owner[i]].done = passed[i].done;
-    list[owner[i]].status = passed[i].status;
-    if (passed[i].kind == IoKind::kRead && short_reads > 0) {
-      --short_reads;
-      list[owner[i]].done = passed[i].done / 2;
-    }
-  }
+  passed->Begin();
+  return passed;
 }
 
 Status FaultyFileSystem::Sync(File& file) {

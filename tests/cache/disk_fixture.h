@@ -76,15 +76,15 @@ class FaultyFileSystem : public FileSystem {
   std::atomic<int64_t> writes_left{-1};   ///< operations until the disk is full; -1: never
   std::atomic<int64_t> short_reads{0};    ///< so many reads from now on end after a half
   std::atomic<int64_t> operations{0};     ///< seen
-  std::atomic<int64_t> runs{0};           ///< calls of Run, seen
-  std::atomic<int64_t> answers{-1};       ///< calls of Run until the disk does not answer any more; -1: never
+  std::atomic<int64_t> runs{0};           ///< calls of Start, seen
+  std::atomic<int64_t> answers{-1};       ///< calls of Start until the disk does not answer any more; -1: never
   std::string broken;                     ///< EIO for paths that contain it; empty: none
   std::string unreadable;                 ///< EIO when this path is opened
   /// Called in front of every call that changes names or sizes.
   std::function<void()> on_change;
 
   Result<std::shared_ptr<File>> Open(const std::string& path, OpenMode mode, bool direct) override;
-  void Run(std::span<FileOperation> operations, const std::function<void()>& meanwhile) override;
+  std::unique_ptr<Transfer> Start(std::span<FileOperation> operations) override;
   Status Sync(File& file) override;
   Status Preallocate(File& file, int64_t bytes) override;
   Status Truncate(File& file, int64_t bytes) override;
@@ -101,6 +101,8 @@ class FaultyFileSystem : public FileSystem {
   Status RemoveFolder(const std::string& path) override;
 
  private:
+  class Passed;
+
   Status Broken(const std::string& path) const;
   Status Change(const std::string& path);
 

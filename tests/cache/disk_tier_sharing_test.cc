@@ -222,12 +222,11 @@ TEST_F(DiskSharingTest, ReadsWritesAndUpkeepOfOneTierAtOnce) {
     explicit DyingFileSystem(int64_t operations) : operations_(operations) {
       on_change = [this] { Count(); };
     }
-    void Run(std::span<FileOperation> list, const std::function<void()>& meanwhile) override {
+    std::unique_ptr<Transfer> Start(std::span<FileOperation> list) override {
       Count();
-      FaultyFileSystem::Run(list, [&] {
-        Count();  // while it is under way
-        if (meanwhile) meanwhile();
-      });
+      std::unique_ptr<Transfer> transfer = FaultyFileSystem::Start(list);
+      Count();  // while it is under way
+      return transfer;
     }
 
    private:

@@ -56,26 +56,27 @@ TEST_P(FileSystemTest, ManyOperationsInOneCall) {
                           .memory_offset = i * kBytes,
                           .bytes = kBytes});
   }
-  int calls = 0;
-  files_->Run(operations, [&] { ++calls; });
-  EXPECT_EQ(calls, 1);
+  const std::unique_ptr<FileSystem::Transfer> transfer = files_->Start(operations);
+  // Another list at the same time.
+  FileOperation other{.kind = IoKind::kWrite, .file = Make("other"), .memory = written, .bytes = 8192};
+  EXPECT_TRUE(files_->RunOne(&other).ok());
+  transfer->Finish();
+  transfer->Finish();
   for (FileOperation& operation : operations) {
     EXPECT_TRUE(operation.status.ok()) << operation.status.message();
     EXPECT_EQ(operation.done, kBytes);
     operation.kind = IoKind::kRead;
     operation.memory = read_back;
   }
-  files_->Run(operations, {});
+  files_->Run(operations);
   for (const FileOperation& operation : operations) EXPECT_EQ(operation.done, kBytes);
   EXPECT_TRUE(
       std::ranges::equal(std::span(written->data(), kFiles * kBytes), std::span(read_back->data(), kFiles * kBytes)));
 }
 
 TEST_P(FileSystemTest, NothingToDoIsDone) {
-  int calls = 0;
-  files_->Run({}, [&] { ++calls; });
-  EXPECT_EQ(calls, 1);
-  files_->Run({}, {});
+  files_->Run({});
+  files_->Start({})->Finish();
 }
 
 TEST_P(FileSystemTest, ReadsEndWhereTheFileEnds) {
@@ -203,7 +204,7 @@ TEST_P(FileSystemTest, ErrorsAreOfTheirOperation) {
        .memory = memory,
        .memory_offset = 4096,
        .bytes = 4096}};
-  files_->Run(operations, {});
+  files_->Run(operations);
   EXPECT_TRUE(operations[0].status.ok());
   EXPECT_EQ(operations[1].status.code(), StatusCode::kIo);
   EXPECT_NE(operations[1].status.message().find(Path("a")), std::string::npos);
@@ -251,10 +252,8 @@ TEST(IoRing, AReadThatDoesNotEndGivesUp) {
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   std::vector<uint8_t> bytes(10);
   IoPiece piece{.descriptor = ends[0], .offset = -1, .data = bytes.data(), .bytes = 10};
-  int calls = 0;
-  EXPECT_FALSE(ring->Run(
-      {&piece, 1}, [&] { ++calls; }, 0.02));
-  EXPECT_EQ(calls, 1);
+  ring->Start({&piece, 1});
+  EXPECT_FALSE(ring->Finish(0.02));
   EXPECT_FALSE(ring->Drain());
   ASSERT_EQ(write(ends[1], "0123456789", 10), 10);
   while (!ring->Drain()) std::this_thread::yield();

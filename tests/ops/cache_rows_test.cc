@@ -23,7 +23,8 @@ class CacheRowsTest : public OpsTest {
     std::copy(x.begin(), x.end(), input.row(0));
     const std::vector<int64_t> destination = {0};
     ops().StoreRows(input, rows, destination);
-    return rows.pages()[0];
+    const std::vector<uint8_t>& page = rows.pages()[0];
+    return {page.begin() + OwnedRows::kOffset, page.end()};
   }
 };
 
@@ -126,11 +127,11 @@ TEST_P(CacheRowsTest, PageLayout) {
   std::fill_n(x.row(1), 32, 448.0f);
   const std::vector<int64_t> destination = {2, 5};
   ops().StoreRows(x, rows, destination);
-  std::vector<std::vector<uint8_t>> expected(2, std::vector<uint8_t>(4 * 33, 0xff));
-  std::fill_n(expected[0].begin() + 2 * 32, 32, FloatToE4m3(256));  // 1 / 448 rounds up to 2^-8
-  expected[0][4 * 32 + 2] = 127 - 8;
-  std::fill_n(expected[1].begin() + 1 * 32, 32, 0x7e);
-  expected[1][4 * 32 + 1] = 127;
+  std::vector<std::vector<uint8_t>> expected(2, std::vector<uint8_t>(OwnedRows::kOffset + 4 * 33, 0xff));
+  std::fill_n(expected[0].begin() + OwnedRows::kOffset + 2 * 32, 32, FloatToE4m3(256));  // 1 / 448 rounds up to 2^-8
+  expected[0][OwnedRows::kOffset + 4 * 32 + 2] = 127 - 8;
+  std::fill_n(expected[1].begin() + OwnedRows::kOffset + 1 * 32, 32, 0x7e);
+  expected[1][OwnedRows::kOffset + 4 * 32 + 1] = 127;
   EXPECT_EQ(rows.pages(), expected);
 }
 

@@ -195,13 +195,14 @@ OwnedRows::OwnedRows(RowFormat format, int32_t channels, int64_t rows, int32_t r
   const int64_t page_bytes = rows_per_page * PackedRowBytes(format, channels).total();
   pages_.resize(static_cast<size_t>((rows + rows_per_page - 1) / rows_per_page));
   for (std::vector<uint8_t>& page : pages_) {
-    page.assign(static_cast<size_t>(page_bytes), 0xff);
+    page.assign(static_cast<size_t>(kOffset + page_bytes), 0xff);
     pointers_.push_back(page.data());
   }
   view_.pages = pointers_.data();
   view_.rows_per_page = rows_per_page;
   view_.format = format;
   view_.channels = channels;
+  view_.offset = kOffset;
 }
 
 ::testing::AssertionResult SameBits(ConstFloatView actual, ConstFloatView expected) {

@@ -123,9 +123,10 @@ class OwnedVector {
 };
 OwnedVector RandomVector(int64_t size, bool as_bf16, Random& random, float mean = 0, float spread = 1);
 
-/// Pages of packed rows that own their bytes.
+/// Pages of packed rows that own their bytes; the rows begin behind kOffset bytes of each page.
 class OwnedRows {
  public:
+  static constexpr int64_t kOffset = 16;
   OwnedRows(RowFormat format, int32_t channels, int64_t rows, int32_t rows_per_page);
   const PackedRows& view() const { return view_; }
   operator const PackedRows&() const { return view_; }  // NOLINT: implicit on purpose

@@ -69,6 +69,33 @@ TEST_P(RowsTest, KeepRowsMovesRowsUp) {
   EXPECT_TRUE(x.GapsUntouched());
 }
 
+TEST_P(RowsTest, ScaleMultipliesEveryElement) {
+  Random random(13);
+  for (const int64_t columns : {1, 33, 257}) {
+    Tensor x = RandomTensor(3, columns, random);
+    const Tensor before = x;
+    ops().Scale(0.37f, x);
+    for (int64_t t = 0; t < 3; ++t) {
+      for (int64_t c = 0; c < columns; ++c) EXPECT_EQ(x.row(t)[c], before.row(t)[c] * 0.37f);
+    }
+    EXPECT_TRUE(x.GapsUntouched());
+  }
+}
+
+TEST_P(RowsTest, CopyFloatsFollowsTheLists) {
+  Random random(14);
+  const Tensor from = RandomTensor(5, 40, random);
+  Tensor to(4, 40);
+  const std::vector<const float*> sources = {from.row(4), from.row(0), from.row(0)};
+  const std::vector<float*> targets = {to.row(0), to.row(3), to.row(1)};
+  ops().CopyFloats(sources, 37, targets);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    for (int64_t c = 0; c < 37; ++c) EXPECT_EQ(targets[i][c], sources[i][c]);
+  }
+  ops().CopyFloats({}, 37, {});
+  EXPECT_TRUE(to.GapsUntouched());
+}
+
 TEST_P(RowsTest, RmsNormLikeReference) {
   Random random(2);
   for (const bool bf16 : {true, false}) {
