@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/machine.h"
 #include "checkpoint/fingerprint.h"
-#include "checkpoint/parameter_summary.h"
 #include "engine/measure_profile.h"
 #include "ops/device.h"
 #include "text/prompt_segments.h"
@@ -18,23 +17,6 @@ namespace {
 
 /// Blocks of drafts after which the confidence head is calibrated for the first time.
 constexpr int64_t kFirstCalibration = 1000;
-
-/// Of a GPU: what kernels, temporaries and the driver take.
-constexpr int64_t kDeviceReserveBytes = int64_t{1} << 30;
-
-/// What the plan of an engine may take on the device that computes, its weights counted. kResourceExhausted: a GPU has
-/// no room for the weights.
-Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
-  if (ops.computes_on_host_memory()) return FindMemory().available;
-  const int64_t weights =
-      checkpoint.bytes() - SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
-  const int64_t free = ops.free_bytes() - kDeviceReserveBytes - weights;
-  if (free > 0) return free;
-  return Status::ResourceExhausted(fmt::format(
-      "device: the weights take {}, the GPU has {} free and {} are kept for temporaries; use --device cpu or "
-      "a GPU with more memory",
-      HumanBytes(weights), HumanBytes(ops.free_bytes()), HumanBytes(kDeviceReserveBytes)));
-}
 
 }  // namespace
 

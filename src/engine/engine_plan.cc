@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/machine.h"
+#include "checkpoint/parameter_summary.h"
 
 namespace deepinfer {
 namespace {
@@ -49,7 +50,22 @@ Status PlanReplaySettings(const EngineOptions& options, const ModelConfig& confi
   return CheckReplaySettings(plan->exact);
 }
 
+// Of a GPU: what kernels, temporaries and the driver take.
+constexpr int64_t kDeviceReserveBytes = int64_t{1} << 30;
+
 }  // namespace
+
+Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
+  if (ops.computes_on_host_memory()) return FindMemory().available;
+  const int64_t weights =
+      checkpoint.bytes() - SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
+  const int64_t free = ops.free_bytes() - kDeviceReserveBytes - weights;
+  if (free > 0) return free;
+  return Status::ResourceExhausted(fmt::format(
+      "device: the weights take {}, the GPU has {} free and {} are kept for temporaries; use --device cpu or "
+      "a GPU with more memory",
+      HumanBytes(weights), HumanBytes(ops.free_bytes()), HumanBytes(kDeviceReserveBytes)));
+}
 
 Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& config, int64_t free_bytes) {
   DEEPINFER_RETURN_IF_ERROR(options.Validate());

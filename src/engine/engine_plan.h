@@ -7,10 +7,12 @@
 
 #include "cache/replay_plan.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/weights.h"
 #include "deepinfer/engine.h"
 #include "engine/sequence_cache.h"
 #include "engine/step_executor.h"
 #include "model/model.h"
+#include "ops/ops.h"
 
 namespace deepinfer {
 
@@ -26,6 +28,10 @@ struct EnginePlan {
 
   const ReplaySettings& settings(ReplayMode mode) const { return mode == ReplayMode::kBounded ? bounded : exact; }
 };
+
+/// What the plan of an engine may take on the device that computes, its weights counted. kResourceExhausted: a GPU has
+/// no room for the weights.
+Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint);
 
 /// `free_bytes`: memory that may be used, 0: unknown. kInvalidArgument: an option that this model cannot have;
 /// kResourceExhausted: an engine of these options needs more than is free, with both numbers.
