@@ -87,10 +87,10 @@ Result<DiskWriter::OpenList::iterator> DiskWriter::Ready(const KvScope& scope, i
     } else {
       if (needed > segment->reserved) {
         const int64_t size = std::max(needed, std::min(segment->reserved + limits_.chunk_bytes, limits_.segment_bytes));
+        const OpenSegment* const mine = &*segment;  // TakeSpace may give it up
         Result<bool> taken = TakeSpace(size - segment->reserved, now, &*segment,
                                        [&] { return files_->Preallocate(*segment->file, size); });
         if (!taken.ok()) {
-          const OpenSegment* const mine = &*segment;
           static_cast<void>(Flush());
           // It may be given up already, for a batch under way.
           if (std::ranges::any_of(open_, [&](const OpenSegment& open) { return &open == mine; })) GiveUp(segment);
@@ -108,8 +108,9 @@ Result<DiskWriter::OpenList::iterator> DiskWriter::Ready(const KvScope& scope, i
 
 Result<bool> DiskWriter::Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now) {
   Result<bool> appended = Start(scope, expiry_day, staged, now);
-  // What is under way has nothing to do with it.
-  if (!appended.ok()) static_cast<void>(Flush());
+  // What is under way has nothing to do with it. But its buffers are the caller's again after two more batches, and
+  // this is none: so nothing stays under way.
+  if (!appended.ok() || !*appended) static_cast<void>(Flush());
   return appended;
 }
 

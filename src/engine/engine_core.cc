@@ -80,11 +80,23 @@ Result<Generation> Engine::Generate(GenerationRequest request) {
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options,
                                                        const KvTierFactory& make_tiers) {
   DEEPINFER_RETURN_IF_ERROR(options.Validate());
-  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
-                             MakeOps(options.device, options.threads > 0 ? options.threads : AvailableThreads()));
-  DEEPINFER_ASSIGN_OR_RETURN(const int64_t free_bytes, FreeBytes(*ops, *files.checkpoint));
+  const int threads = options.threads > 0 ? options.threads : AvailableThreads();
+  const bool tiers_of_cpu =
+      make_tiers || !options.kv_disk.empty() || !options.kv_shared.empty() || !options.kv_host_file.empty();
+  std::string device_note;
+  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options.device, threads));
+  Result<int64_t> room = FreeBytes(*ops, *files.checkpoint);
+  if (options.device == "auto" && !ops->computes_on_host_memory() && (!room.ok() || tiers_of_cpu)) {
+    device_note =
+        room.ok() ? "the GPU is not used: KV tiers need the CPU" : "the GPU is not used: " + room.status().message();
+    DEEPINFER_ASSIGN_OR_RETURN(ops, MakeOps("cpu", threads));
+    room = FreeBytes(*ops, *files.checkpoint);
+  }
+  if (!room.ok()) return room.status();
+  const int64_t free_bytes = *room;
   DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), free_bytes));
   std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan), std::move(ops)));
+  engine->device_note_ = std::move(device_note);
   DEEPINFER_RETURN_IF_ERROR(engine->Build(make_tiers));
   int64_t planned = 0;
   int64_t tiers = 0;
@@ -168,14 +180,14 @@ Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
   if (!plan_.options.prefix_cache) return Status::Ok();
   if (!ops_->computes_on_host_memory()) {
     EngineOptions& options = plan_.options;
-    if (!options.kv_disk.empty() || !options.kv_shared.empty() || !options.kv_host_file.empty()) {
+    if (make_tiers || !options.kv_disk.empty() || !options.kv_shared.empty() || !options.kv_host_file.empty()) {
       return Status::Unsupported(
           "device: KV tiers (kv_host_file, kv_disk, kv_shared) need the CPU; leave them out or set device to cpu");
     }
     // `serve` has a small private one unless told otherwise.
     if (options.kv_host_bytes > 0) device_note_ = "the host tier is off: KV tiers need --device cpu";
     options.kv_host_bytes = 0;
-    if (!make_tiers) return Status::Ok();
+    return Status::Ok();
   }
   std::optional<KvKey> secret;
   if (!plan_.options.kv_key_file.empty()) {

@@ -52,7 +52,8 @@ Result<StepProfile> MeasureProfile(Model& model, Ops& ops, const EnginePlan& pla
     if (!result.ok()) return result.status();
     ops.ChooseTokens(result->logits, std::span(rules).first(count), std::span(choices).first(count));
     const DraftContext context{state.get(), 0, static_cast<int32_t>(rows), 0};
-    return model.ExtendDrafts(result->taps, {&context, 1});
+    DEEPINFER_RETURN_IF_ERROR(model.ExtendDrafts(result->taps, {&context, 1}));
+    return ops.Finish();
   };
   DEEPINFER_RETURN_IF_ERROR(run_step(std::min<int64_t>(options.max_rows, 8)));
   const auto run_draft = [&](int64_t sequences) -> Status {

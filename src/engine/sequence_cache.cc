@@ -13,8 +13,7 @@ int64_t BlocksFor(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBl
 
 }  // namespace
 
-Result<std::unique_ptr<KvManager>> KvManager::Create(const KvManagerOptions& options,
-                                                     const DeviceAllocator& allocate) {
+Result<std::unique_ptr<KvManager>> KvManager::Create(const KvManagerOptions& options, const DeviceAllocator& allocate) {
   std::unique_ptr<KvManager> manager(new KvManager(options));
   DEEPINFER_ASSIGN_OR_RETURN(manager->blocks_, KvPool::Create(options.block_bytes, options.blocks, allocate));
   DEEPINFER_ASSIGN_OR_RETURN(manager->snapshots_, BlockPool::Create(options.snapshot_bytes, options.snapshots));

@@ -96,6 +96,11 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
   }
   if (status.ok()) {
     for (const StepRow& row : rows_) SaveRings(row, result);
+    // A snapshot that was not copied must not be published.
+    const bool saved =
+        std::ranges::any_of(rows_, [](const StepRow& row) { return row.item->save_rings != nullptr; }) ||
+        std::ranges::any_of(result->slots, [](const SlotResult& slot) { return slot.snapshot_count > 0; });
+    if (saved) status = ops_.Finish();
   }
   if (!status.ok()) {
     for (StepRow& row : rows_) Fail(row, status, result);

@@ -29,7 +29,10 @@ Status CheckDeviceName(const std::string& device) {
 }
 
 int GpuOfDevice(const std::string& device) {
-  return device == "auto" && CountCudaDevices() > 0 ? 0 : GpuNumber(device);
+  if (device != "auto" || CountCudaDevices() == 0) return GpuNumber(device);
+  int number = 0;
+  while (!IsUsableCudaDevice(number)) ++number;
+  return number;
 }
 
 Result<std::unique_ptr<Ops>> MakeOps(const std::string& device, int threads) {

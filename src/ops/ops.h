@@ -1,5 +1,5 @@
 // Ops: the interface between the model and a device. The model is written once against it; ops/reference (readable
-// scalar code, the oracle of every op test), ops/cpu (SIMD) and later ops/cuda implement it.
+// scalar code, the oracle of every op test), ops/cpu (SIMD) and ops/cuda implement it.
 //
 // Contract of every op:
 //  1. Row independence (promise 1): an output row is a pure function of that row's inputs and the weights; reductions

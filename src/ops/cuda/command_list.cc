@@ -1,6 +1,5 @@
 #include "ops/cuda/command_list.h"
 
-#include <cassert>
 #include <cstring>
 #include <string>
 
@@ -37,7 +36,11 @@ void CommandList::Check(cudaError_t error, const char* what) {
 }
 
 const void* CommandList::Upload(const void* host, int64_t bytes) {
-  assert(bytes <= kUploadBytes);
+  if (bytes > kUploadBytes) {
+    if (ok())
+      status_ = Status::ResourceExhausted("the GPU's lists of a step are too long; lower max_num_batched_tokens");
+    return nullptr;
+  }
   if (uploaded_ + bytes > kUploadBytes) {
     Flush();
     half_ ^= 1;

@@ -5,21 +5,21 @@
 namespace deepinfer {
 namespace {
 
-constexpr int kLeastMajor = 9;
+// The build's code is for these (cmake/Cuda.cmake), and code of one major runs on no other.
+constexpr bool HasKernels(int major) { return major == 9 || major == 10; }
 
 }  // namespace
+
+bool IsUsableCudaDevice(int device) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && HasKernels(major);
+}
 
 int CountCudaDevices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
   int usable = 0;
-  for (int device = 0; device < count; ++device) {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-        major >= kLeastMajor) {
-      ++usable;
-    }
-  }
+  for (int device = 0; device < count; ++device) usable += IsUsableCudaDevice(device) ? 1 : 0;
   return usable;
 }
 

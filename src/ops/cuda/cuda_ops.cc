@@ -66,6 +66,7 @@ class CudaOps final : public Ops {
     return DeviceMemory(static_cast<uint8_t*>(data), bytes, [](uint8_t* memory) { cudaFree(memory); });
   }
   int64_t free_bytes() const override {
+    UseDevice();
     size_t free = 0;
     size_t total = 0;
     return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
@@ -385,10 +386,15 @@ class CudaOps final : public Ops {
                std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                FloatView out) override {
     if (x.rows == 0) return;
-    if (options_.products == CudaProducts::kTensorCores && cuda::TakesTensorExperts(experts, picks, activation)) {
-      Staging s = Begin();
-      cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out));
-      s.End();
+    if (options_.products == CudaProducts::kTensorCores && cuda::TakesTensorExperts(experts, activation)) {
+      const int64_t at_once = cuda::MostTensorExpertRows(picks.columns);
+      for (int64_t first = 0; first < x.rows; first += at_once) {
+        const int64_t end = std::min(x.rows, first + at_once);
+        Staging s = Begin();
+        cuda::RunTensorExperts(s, s.In(x.RowRange(first, end)), picks.RowRange(first, end),
+                               weights.RowRange(first, end), experts, limit, s.Out(out.RowRange(first, end)));
+        s.End();
+      }
       return;
     }
     // The canonical form reads the routing on the host.
@@ -478,10 +484,7 @@ class CudaOps final : public Ops {
 
  private:
   // The current device belongs to the thread.
-  void UseDevice() const {
-    static thread_local int device = 0;
-    if (device != options_.device && cudaSetDevice(options_.device) == cudaSuccess) device = options_.device;
-  }
+  void UseDevice() const { (void)cudaSetDevice(options_.device); }  // an error shows in what follows
   Staging Begin() {
     UseDevice();
     return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
@@ -531,7 +534,7 @@ class CudaOps final : public Ops {
 }  // namespace
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
-  if (options.device < 0 || options.device >= CountCudaDevices()) {
+  if (options.device < 0 || !IsUsableCudaDevice(options.device)) {
     return Status::NotFound("there is no GPU number " + std::to_string(options.device) +
                             " with compute capability 9.0 or newer; `deepinfer doctor` lists what there is");
   }

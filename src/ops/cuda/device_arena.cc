@@ -24,7 +24,8 @@ void* DeviceArena::Take(size_t bytes) {
       return piece;
     }
   }
-  const size_t size = std::max(bytes, static_cast<size_t>(block_bytes_));
+  const int64_t least = doubles_ ? std::max(block_bytes_, bytes_) : block_bytes_;
+  const size_t size = std::max(bytes, static_cast<size_t>(least));
   void* data = nullptr;
   if (cudaMalloc(&data, size) != cudaSuccess) return nullptr;
   blocks_.push_back({static_cast<uint8_t*>(data), size});

@@ -13,7 +13,10 @@ namespace deepinfer::cuda {
 
 class DeviceArena {
  public:
-  explicit DeviceArena(int64_t block_bytes = int64_t{64} << 20) : block_bytes_(block_bytes) {}
+  /// Blocks of at least `block_bytes`; `doubles`: a new one is as large as all before it together, so that pieces which
+  /// grow step by step do not take a block each.
+  explicit DeviceArena(int64_t block_bytes = int64_t{64} << 20, bool doubles = true)
+      : block_bytes_(block_bytes), doubles_(doubles) {}
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -29,6 +32,7 @@ class DeviceArena {
     size_t size;
   };
   int64_t block_bytes_;
+  bool doubles_;
   std::vector<Block> blocks_;
   size_t block_ = 0;
   size_t used_ = 0;  // of blocks_[block_]

@@ -41,8 +41,9 @@ __global__ void JoinTermsKernel(ConstFloatView terms, FloatView out) {
       (RowOf(terms, kExactTerms * t)[c] + RowOf(terms, kExactTerms * t + 1)[c]) + RowOf(terms, kExactTerms * t + 2)[c];
 }
 
-// NT tiles of eight terms: 8 * NT / 3 activation rows.
-template <int NT>
+// MT tiles of 16 outputs, NT tiles of eight terms: 8 * NT / 3 activation rows. Neither shows in a result. More outputs
+// a block for many rows: each block reads all of its rows, from L2 once and then from L1.
+template <int MT, int NT>
 __global__ void __launch_bounds__(kWarps * 32)
     Bf16LinearKernel(Bf16Rows terms, int rows, WeightMatrix weight, FloatView out) {
   constexpr int kTokens = 8 * NT / kExactTerms;
@@ -52,14 +53,14 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int g = lane / 4;
   const int t = lane % 4;
   const int first_token = static_cast<int>(blockIdx.x) * kTokens;
-  const int64_t first_output = int64_t{blockIdx.y} * kTileRows;
+  const int64_t first_output = int64_t{blockIdx.y} * kTileRows * MT;
   const int steps = static_cast<int>(weight.columns) / kStepColumns;
   const int begin = steps * warp / kWarps;
   const int end = steps * (warp + 1) / kWarps;
 
   const uint16_t* const values = reinterpret_cast<const uint16_t*>(weight.data);
   const uint16_t* const low = values + (first_output + g) * weight.columns + t * 16;
-  const uint16_t* const high = low + 8 * weight.columns;
+  const int64_t eight_rows = 8 * weight.columns;
   const uint16_t* inputs[NT];
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
@@ -67,66 +68,73 @@ __global__ void __launch_bounds__(kWarps * 32)
     const int term = min(first_token * kExactTerms + n * 8 + g, rows * kExactTerms - 1);
     inputs[n] = terms.values + int64_t{term} * terms.columns + t * 16;
   }
-  float totals[NT][4] = {};
+  float totals[MT][NT][4] = {};
   for (int chunk = begin; chunk < end; chunk += kChunkSteps) {
-    uint4 a[kChunkSteps][4];
 #pragma unroll
-    for (int s = 0; s < kChunkSteps; ++s) {
-      if (chunk + s >= end) break;
-      const int64_t column = int64_t{chunk + s} * kStepColumns;
-      a[s][0] = __ldg(reinterpret_cast<const uint4*>(low + column));
-      a[s][1] = __ldg(reinterpret_cast<const uint4*>(low + column + 8));
-      a[s][2] = __ldg(reinterpret_cast<const uint4*>(high + column));
-      a[s][3] = __ldg(reinterpret_cast<const uint4*>(high + column + 8));
-    }
-    float accumulators[NT][4] = {};
+    for (int m = 0; m < MT; ++m) {
+      uint4 a[kChunkSteps][4];
 #pragma unroll
-    for (int s = 0; s < kChunkSteps; ++s) {
-      if (chunk + s >= end) break;
-      const int64_t column = int64_t{chunk + s} * kStepColumns;
+      for (int s = 0; s < kChunkSteps; ++s) {
+        if (chunk + s >= end) break;
+        const uint16_t* const at = low + 2 * m * eight_rows + int64_t{chunk + s} * kStepColumns;
+        a[s][0] = __ldg(reinterpret_cast<const uint4*>(at));
+        a[s][1] = __ldg(reinterpret_cast<const uint4*>(at + 8));
+        a[s][2] = __ldg(reinterpret_cast<const uint4*>(at + eight_rows));
+        a[s][3] = __ldg(reinterpret_cast<const uint4*>(at + eight_rows + 8));
+      }
+      float accumulators[NT][4] = {};
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 w0 = a[s][half];
-        const uint4 w1 = a[s][2 + half];
+      for (int s = 0; s < kChunkSteps; ++s) {
+        if (chunk + s >= end) break;
+        const int64_t column = int64_t{chunk + s} * kStepColumns;
 #pragma unroll
-        for (int n = 0; n < NT; ++n) {
-          const uint4 x = *reinterpret_cast<const uint4*>(inputs[n] + column + half * 8);
-          MmaBf16(accumulators[n], w0.x, w1.x, w0.y, w1.y, x.x, x.y);
-          MmaBf16(accumulators[n], w0.z, w1.z, w0.w, w1.w, x.z, x.w);
+        for (int half = 0; half < 2; ++half) {
+          const uint4 w0 = a[s][half];
+          const uint4 w1 = a[s][2 + half];
+#pragma unroll
+          for (int n = 0; n < NT; ++n) {
+            const uint4 x = *reinterpret_cast<const uint4*>(inputs[n] + column + half * 8);
+            MmaBf16(accumulators[n], w0.x, w1.x, w0.y, w1.y, x.x, x.y);
+            MmaBf16(accumulators[n], w0.z, w1.z, w0.w, w1.w, x.z, x.w);
+          }
         }
       }
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) totals[m][n][i] += accumulators[n][i];
+      }
     }
+  }
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+    if (m > 0) __syncthreads();  // the sums of the tile before are read
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) totals[n][i] += accumulators[n][i];
+      for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][n * 8 + t * 2 + i % 2] = totals[m][n][i];
     }
-  }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTokens; i += kWarps * 32) {
+      const int r = i % kTileRows;
+      const int token = i / kTileRows;
+      if (first_token + token >= rows) break;
+      float total = 0;
 #pragma unroll
-  for (int n = 0; n < NT; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][n * 8 + t * 2 + i % 2] = totals[n][i];
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTokens; i += kWarps * 32) {
-    const int r = i % kTileRows;
-    const int token = i / kTileRows;
-    if (first_token + token >= rows) break;
-    float total = 0;
-#pragma unroll
-    for (int term = 0; term < kExactTerms; ++term) {
-      float sum = 0;
-      for (int w = 0; w < kWarps; ++w) sum += sums[w][r][token * kExactTerms + term];
-      total += sum;
+      for (int term = 0; term < kExactTerms; ++term) {
+        float sum = 0;
+        for (int w = 0; w < kWarps; ++w) sum += sums[w][r][token * kExactTerms + term];
+        total += sum;
+      }
+      RowOf(out, first_token + token)[first_output + m * kTileRows + r] = total;
     }
-    RowOf(out, first_token + token)[first_output + r] = total;
   }
 }
 
-template <int NT>
+template <int MT, int NT>
 void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
-  const dim3 grid(Blocks(rows, 8 * NT / kExactTerms), static_cast<unsigned>(weight.rows / kTileRows));
-  Bf16LinearKernel<NT><<<grid, kWarps * 32, 0, stream>>>(terms, static_cast<int>(rows), weight, out);
+  const dim3 grid(Blocks(rows, 8 * NT / kExactTerms), static_cast<unsigned>(weight.rows / (kTileRows * MT)));
+  Bf16LinearKernel<MT, NT><<<grid, kWarps * 32, 0, stream>>>(terms, static_cast<int>(rows), weight, out);
 }
 
 }  // namespace
@@ -151,9 +159,13 @@ bool Bf16LinearFits(const WeightMatrix& weight, int groups) {
 
 void Bf16Linear(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
   if (rows == 0) return;
-  if (rows <= 2) return Launch<1>(stream, terms, rows, weight, out);
-  if (rows <= 8) return Launch<3>(stream, terms, rows, weight, out);
-  Launch<6>(stream, terms, rows, weight, out);
+  constexpr int64_t kManyOutputs = 16384;  // enough for all SMs by 64
+  const bool wide = weight.rows >= kManyOutputs && weight.rows % (4 * kTileRows) == 0;
+  if (rows <= 2) return Launch<1, 1>(stream, terms, rows, weight, out);
+  if (rows <= 8)
+    return wide ? Launch<2, 3>(stream, terms, rows, weight, out) : Launch<1, 3>(stream, terms, rows, weight, out);
+  if (wide) return Launch<4, 6>(stream, terms, rows, weight, out);
+  Launch<1, 6>(stream, terms, rows, weight, out);
 }
 
 }  // namespace deepinfer::cuda

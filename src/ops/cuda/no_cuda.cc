@@ -4,6 +4,8 @@
 
 namespace deepinfer {
 
+bool IsUsableCudaDevice(int) { return false; }
+
 int CountCudaDevices() { return 0; }
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions&) {

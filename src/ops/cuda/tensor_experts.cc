@@ -28,11 +28,12 @@ const DeviceExpert* ExpertTable(Staging& staging, std::span<const ExpertWeights>
 
 }  // namespace
 
-bool TakesTensorExperts(std::span<const ExpertWeights> experts, TensorView<const int32_t> picks,
-                        ActivationFormat activation) {
+bool TakesTensorExperts(std::span<const ExpertWeights> experts, ActivationFormat activation) {
   return activation == ActivationFormat::kFp8Groups32 && experts.size() <= kMostExperts &&
-         picks.rows * picks.columns <= kMostSlots && SkinnyExpertsFit(experts.front().w1, experts.front().w2);
+         SkinnyExpertsFit(experts.front().w1, experts.front().w2);
 }
+
+int64_t MostTensorExpertRows(int64_t per_token) { return kMostSlots / per_token; }
 
 void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
                       std::span<const ExpertWeights> experts, float limit, FloatView out) {

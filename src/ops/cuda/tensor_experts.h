@@ -13,9 +13,9 @@
 
 namespace deepinfer::cuda {
 
-/// Whether RunTensorExperts takes these.
-bool TakesTensorExperts(std::span<const ExpertWeights> experts, TensorView<const int32_t> picks,
-                        ActivationFormat activation);
+/// Whether RunTensorExperts takes these, and how many rows of `per_token` picks at once.
+bool TakesTensorExperts(std::span<const ExpertWeights> experts, ActivationFormat activation);
+int64_t MostTensorExpertRows(int64_t per_token);
 
 /// x [T, D] and out [T, D] on the device; picks and weights [T, K] there or on the host.
 void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,

@@ -38,7 +38,7 @@ class WeightStore {
     int64_t bytes;
     const uint8_t* device;
   };
-  DeviceArena slabs_{int64_t{256} << 20};
+  DeviceArena slabs_{int64_t{256} << 20, false};
   std::unordered_map<const void*, Entry> copies_;
   std::unordered_map<const void*, const uint8_t*> tables_;
 };
