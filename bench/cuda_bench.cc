@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ops/cuda/device_limits.h"
+
 namespace deepinfer::bench {
 
 void Check(cudaError_t error, const char* what) {
@@ -103,14 +105,6 @@ double RelativeDifference(const Bench& bench, const float* a, const float* b, in
 
 namespace {
 
-double MeasureRead(const Bench& bench) {
-  const int64_t bytes = int64_t{8} << 30;
-  Buffer data(bytes), sink(4);
-  FillBytes(bench.stream, data.as<void>(), bytes, 1, Fill::kAny);
-  return static_cast<double>(bytes) /
-         bench.Time(1, [&](int) { ReadAll(bench.stream, data.as<void>(), bytes, sink.as<uint32_t>()); });
-}
-
 // cublasGemmEx by name, so that a machine without cuBLAS runs the rest.
 double MeasureCublas(const Bench& bench, const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -156,7 +150,7 @@ int Main(int argc, char** argv) {
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, 0), "no GPU");
   Check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "stream");
-  bench.limits.read_bytes_per_second = MeasureRead(bench);
+  bench.limits.read_bytes_per_second = cuda::MeasureDeviceLimits(0, 0.5, int64_t{8} << 30).read_bytes_per_second;
   bench.limits.bf16_flops_per_second = MeasureCublas(bench, cublas);
   bench.limits.bf16_source = "cuBLAS, 8192^3";
   if (bench.limits.bf16_flops_per_second == 0) {

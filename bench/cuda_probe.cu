@@ -4,18 +4,6 @@
 namespace deepinfer::bench {
 namespace {
 
-__global__ void ReadKernel(const uint4* data, int64_t count, uint32_t* sink) {
-  uint32_t mixed = 0;
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  for (; i + 3 * stride < count; i += 4 * stride) {
-    const uint4 a = __ldcs(data + i), b = __ldcs(data + i + stride);
-    const uint4 c = __ldcs(data + i + 2 * stride), d = __ldcs(data + i + 3 * stride);
-    mixed ^= a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w ^ c.x ^ c.y ^ c.z ^ c.w ^ d.x ^ d.y ^ d.z ^ d.w;
-  }
-  if (mixed == 0x12345678u) *sink = mixed;  // the loads are needed
-}
-
 __device__ uint32_t Hash(uint64_t x) {
   x ^= x >> 31;
   x *= 0x9e3779b97f4a7c15ull;
@@ -60,10 +48,6 @@ __global__ void CompareKernel(const float* a, const float* b, int64_t count, dou
 }
 
 }  // namespace
-
-void ReadAll(cudaStream_t stream, const void* data, int64_t bytes, uint32_t* sink) {
-  ReadKernel<<<132 * 8, 512, 0, stream>>>(static_cast<const uint4*>(data), bytes / 16, sink);
-}
 
 void FillBytes(cudaStream_t stream, void* data, int64_t bytes, uint64_t seed, Fill fill) {
   FillKernel<<<2048, 256, 0, stream>>>(static_cast<uint8_t*>(data), bytes, seed, fill);

@@ -10,8 +10,6 @@ namespace deepinfer::bench {
 
 enum class Fill : uint8_t { kAny, kE4m3, kScales };
 
-/// Reads `bytes` once.
-void ReadAll(cudaStream_t stream, const void* data, int64_t bytes, uint32_t* sink);
 void FillBytes(cudaStream_t stream, void* data, int64_t bytes, uint64_t seed, Fill fill);
 /// Triangular on -2 .. 2.
 void FillFloats(cudaStream_t stream, float* data, int64_t count, uint64_t seed);

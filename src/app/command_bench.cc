@@ -132,15 +132,17 @@ class BenchCommand : public Command {
   }
 
   Status Check() override {
-    DEEPINFER_ASSIGN_OR_RETURN(prompts_, ParseLengths("--n-prompt", prompts_text_));
-    DEEPINFER_ASSIGN_OR_RETURN(answers_, ParseLengths("--n-gen", answers_text_));
-    DEEPINFER_ASSIGN_OR_RETURN(depths_, ParseLengths("--n-depth", depths_text_));
-    DEEPINFER_ASSIGN_OR_RETURN(batches_, ParseLengths("--batch", batches_text_));
+    DEEPINFER_ASSIGN_OR_RETURN(prompts_, ParseCounts("--n-prompt", prompts_text_));
+    DEEPINFER_ASSIGN_OR_RETURN(answers_, ParseCounts("--n-gen", answers_text_));
+    DEEPINFER_ASSIGN_OR_RETURN(depths_, ParseCounts("--n-depth", depths_text_));
+    DEEPINFER_ASSIGN_OR_RETURN(batches_, ParseCounts("--batch", batches_text_));
     if (std::ranges::find(batches_, 0) != batches_.end()) {
       return Status::InvalidArgument("--batch: expected at least 1 sequence, found 0");
     }
-    if (depth_filled_ && std::ranges::any_of(depths_, [](int64_t depth) { return depth % 2 != 0; })) {
-      return Status::InvalidArgument("--depth-filled: needs even lengths of -d, for whole pairs of tokens");
+    if (depth_filled_ && std::ranges::any_of(depths_, [](int64_t depth) { return depth == 0 || depth % 2 != 0; })) {
+      return Status::InvalidArgument(
+          "--depth-filled: expected even lengths of -d above 0, for whole pairs of tokens, found '" + depths_text_ +
+          "'");
     }
     DEEPINFER_RETURN_IF_ERROR(model_.Check());
     return synthetic_.Check(model_.directory, model_.device);
@@ -203,7 +205,7 @@ class BenchCommand : public Command {
   }
 
  private:
-  static Result<std::vector<int64_t>> ParseLengths(const std::string& name, const std::string& text) {
+  static Result<std::vector<int64_t>> ParseCounts(const std::string& name, const std::string& text) {
     std::vector<int64_t> lengths;
     size_t begin = 0;
     while (begin <= text.size()) {
@@ -212,7 +214,7 @@ class BenchCommand : public Command {
       const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, value);
       if (error != std::errc() || stop != text.data() + end || value < 0) {
         return Status::InvalidArgument(
-            fmt::format("{}: expected token counts such as 512,2048, found '{}'", name, text));
+            fmt::format("{}: expected counts such as 16 or 512,2048, found '{}'", name, text));
       }
       lengths.push_back(value);
       begin = end + 1;

@@ -90,8 +90,12 @@ class ChatCommand : public Command {
                                                      : ColorMode::kAuto);
     Clear();
     const Interrupt interrupt;
-    if (interactive_) return Converse();
+    if (interactive_) {
+      DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine_));
+      return Converse();
+    }
     DEEPINFER_ASSIGN_OR_RETURN(const FinishReason reason, Answer(message));
+    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine_));
     return reason == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
   }
 

@@ -80,7 +80,10 @@ class DoctorCommand : public Command {
     row("cores", fmt::format("{} online, {} for this process", processor.cores_online, processor.threads_allowed));
     row("memory", fmt::format("{}, {} available{}", HumanBytes(memory.total), HumanBytes(memory.available),
                               memory.limit > 0 ? ", limited to " + HumanBytes(memory.limit) : ""));
-    if (gpus.empty()) row("GPU", "none");
+    if (gpus.empty()) {
+      row("GPU", BuiltWithCuda() ? "none; this build has kernels for compute capability 9 and 10"
+                                 : "none; this build has no CUDA kernels");
+    }
     const bool usable = CountCudaDevices() > 0;
     for (const Gpu& gpu : gpus) {
       row("GPU", fmt::format("{}, {}, compute capability {}.{}; this build has {}", gpu.name, HumanBytes(gpu.bytes),

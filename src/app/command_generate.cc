@@ -178,6 +178,8 @@ class GenerateCommand : public Command {
     } else if (!generation.choices[0].content.ends_with('\n')) {
       DEEPINFER_RETURN_IF_ERROR(WriteAll(1, "\n"));
     }
+    // By now a tier behind the pool has shown whether it works.
+    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine));
     const bool cancelled = std::ranges::any_of(
         generation.choices, [](const Choice& choice) { return choice.finish_reason == FinishReason::kCancelled; });
     return cancelled ? kExitInterrupted : kExitOk;

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "app/command.h"
@@ -57,6 +58,13 @@ class KvCommand : public Command {
     files_ = MakePosixFileSystem();
     Result<DiskInspector> inspector = DiskInspector::Open(files_.get(), folder_);
     if (!inspector.ok()) return Status(inspector.status().code(), "--kv-disk: " + inspector.status().message());
+    const std::set<std::string>& unreadable = inspector->unreadable();
+    if (!unreadable.empty()) {
+      DEEPINFER_RETURN_IF_ERROR(
+          WriteAll(2, fmt::format("deepinfer: {} files or folders cannot be read, such as {}; run "
+                                  "this as their owner\n",
+                                  unreadable.size(), *unreadable.begin())));
+    }
     return inspector;
   }
 
@@ -241,7 +249,8 @@ class KvVerifyCommand : public KvCommand {
     text += fmt::format("{} good records, {} bad", sum.good, sum.bad);
     if (skipped > 0) text += fmt::format("; {} segments of another version were left alone", skipped);
     DEEPINFER_RETURN_IF_ERROR(WriteAll(1, text + "\n"));
-    return sum.bad == 0 ? kExitOk : kExitError;
+    // What could not be read is not known to be good.
+    return sum.bad == 0 && inspector.unreadable().empty() ? kExitOk : kExitError;
   }
 
  private:

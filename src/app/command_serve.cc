@@ -74,7 +74,7 @@ class ServeCommand : public Command {
       DEEPINFER_RETURN_IF_ERROR(WriteAll(1, PlanText(*engine)));
       return kExitOk;
     }
-    if (const std::string warning = engine->warning(); !warning.empty()) DEEPINFER_RETURN_IF_ERROR(Say(warning));
+    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine));
 
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<AccessLog> log, AccessLog::Open(serve_.access_log));
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ResponseStore> store, OpenStore());

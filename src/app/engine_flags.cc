@@ -8,6 +8,7 @@
 #include "app/find_model.h"
 #include "app/flags.h"
 #include "app/kv_flags.h"
+#include "app/terminal.h"
 
 namespace deepinfer {
 namespace {
@@ -91,6 +92,11 @@ Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options) {
   Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(files), options);
   if (!engine.ok()) return NameFlags(engine.status());
   return engine;
+}
+
+Status PrintWarning(const Engine& engine) {
+  const std::string warning = engine.warning();
+  return warning.empty() ? Status::Ok() : WriteAll(2, "deepinfer: " + warning + "\n");
 }
 
 }  // namespace deepinfer

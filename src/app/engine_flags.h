@@ -49,6 +49,9 @@ struct EngineFlags {
   bool synchronous_ = false;
 };
 
+/// What was asked for and is off, and why, as a line on standard error; nothing where everything works.
+Status PrintWarning(const Engine& engine);
+
 }  // namespace deepinfer
 
 #endif  // DEEPINFER_APP_ENGINE_FLAGS_H_

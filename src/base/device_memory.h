@@ -2,7 +2,7 @@
 //
 // Only Ops of that device read and write it; data() may be used for address arithmetic anywhere, and be dereferenced
 // where host_addressable(). Thread-safety: as a pointer. Ownership: owns its bytes; move-only; must not outlive the
-// device's Ops.
+// device's Ops. A device may run ops later than they are called: Ops::Finish() goes before the memory they use goes.
 #ifndef DEEPINFER_BASE_DEVICE_MEMORY_H_
 #define DEEPINFER_BASE_DEVICE_MEMORY_H_
 

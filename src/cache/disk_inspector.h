@@ -43,6 +43,8 @@ class DiskInspector {
 
   const std::vector<SegmentOnDisk>& segments() const { return contents_.segments; }
   int64_t bytes() const { return contents_.bytes; }
+  /// Files and folders that the system does not let us look at.
+  const std::set<std::string>& unreadable() const { return contents_.unreadable; }
   /// Null: namespace.json is missing, of another version or wrong.
   const KvNamespace* FindNamespace(const std::string& folder) const;
 

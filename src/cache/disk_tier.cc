@@ -165,18 +165,18 @@ Status DiskTier::Write(std::span<const KvWrite> writes) {
     Status encoded = Encode(batches[i], now, write_staging_[i % write_staging_.size()], &staged);
     if (!encoded.ok()) {
       static_cast<void>(writer_.Flush());
-      return Failed(std::move(encoded));
+      return ReplaceLostBuffers(std::move(encoded));
     }
     const Result<bool> kept = writer_.Append(batches[i].scope, batches[i].expiry_day, staged, now);
     staged.memory = nullptr;
-    if (!kept.ok()) return Failed(kept.status());
+    if (!kept.ok()) return ReplaceLostBuffers(kept.status());
     if (!*kept) counters_.evicted += std::ssize(batches[i].writes);
   }
-  return Failed(writer_.Flush());
+  return ReplaceLostBuffers(writer_.Flush());
 }
 
 // A disk that does not answer may yet use the buffers: then they are its own.
-Status DiskTier::Failed(Status status) {
+Status DiskTier::ReplaceLostBuffers(Status status) {
   for (IoMemory& memory : write_staging_) {
     if (memory.use_count() > 1) memory = MakeIoMemory(memory->size());
     if (memory == nullptr) memory = std::make_shared<AlignedBuffer<uint8_t>>();
@@ -210,7 +210,7 @@ Status DiskTier::MaintainLocked() {
     if (segment.file != nullptr) static_cast<void>(files_->SetAccessed(*segment.file, now));
   }
   Status copied = copy_forward_.Run(now, write_staging_[0], std::min(batch_bytes_, write_staging_[0]->size()));
-  if (!copied.ok()) return Failed(std::move(copied));
+  if (!copied.ok()) return ReplaceLostBuffers(std::move(copied));
   if (contents.bytes <= options_.budget_bytes) return Status::Ok();
   // The budget was larger once.
   const Result<bool> taken = space_.Take(0, now, [] { return Status::Ok(); });

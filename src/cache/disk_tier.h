@@ -82,7 +82,7 @@ class DiskTier : public KvTier {
   /// Forgets segments whose files have no name any more.
   void CloseRemoved();
   /// The status, after buffers that the disk may still use were replaced.
-  Status Failed(Status status);
+  Status ReplaceLostBuffers(Status status);
 
   std::vector<Batch> Plan(std::span<const KvWrite> writes, int64_t now);
   Status Encode(const Batch& batch, int64_t now, const IoMemory& memory, StagedRecords* staged) const;

@@ -63,8 +63,8 @@ class DiskWriter {
 
   /// Appends all records or none; later calls publish them in the table, and Flush ends a row of those. Returns while
   /// the batch is under way: its memory is in use, and its first block zero, until two more calls or Flush have
-  /// returned. False: the budget has no room for them. An error may be one of an earlier batch; nothing is under way
-  /// then. now: seconds since 1970.
+  /// returned. False: the budget has no room for them. An error may be one of an earlier batch. Nothing is under way
+  /// after either. now: seconds since 1970.
   Result<bool> Append(const KvScope& scope, int64_t expiry_day, const StagedRecords& staged, int64_t now);
 
   /// Publishes what was appended. The first error. Nothing else may be called between Append and Flush but Append.

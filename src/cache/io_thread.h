@@ -1,6 +1,6 @@
 // IoThread: an IoQueue that runs pieces one after the other with pread and pwrite, on a thread of its own. For writes:
 // a ring leaves the end of a write into new blocks to a worker of the kernel, which waits for a processor behind
-// whatever keeps all of them busy; this thread has the priority of the one that made it.
+// whatever keeps all of them busy; this thread has the priority of the one that made it, whoever uses it later.
 #ifndef DEEPINFER_CACHE_IO_THREAD_H_
 #define DEEPINFER_CACHE_IO_THREAD_H_
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include "cache/file_system.h"
@@ -287,9 +288,13 @@ class PosixFileSystem : public FileSystem {
   /// A queue that nobody uses, or a new one. Nothing: the caller's thread does the work.
   std::unique_ptr<IoQueue> TakeQueue(bool writes) {
     if (!writes && (!options_.rings || refused_)) return nullptr;
+    std::vector<std::unique_ptr<Batch>> drained;  // their threads end and files close without the lock
     {
       const std::lock_guard lock(mutex_);
-      std::erase_if(abandoned_, [](const std::unique_ptr<Batch>& batch) { return batch->queue->Drain(); });
+      const auto ended = std::partition(abandoned_.begin(), abandoned_.end(),
+                                        [](const std::unique_ptr<Batch>& batch) { return !batch->queue->Drain(); });
+      std::move(ended, abandoned_.end(), std::back_inserter(drained));
+      abandoned_.erase(ended, abandoned_.end());
       std::vector<std::unique_ptr<IoQueue>>& free = writes ? threads_ : rings_;
       if (!free.empty()) {
         std::unique_ptr<IoQueue> queue = std::move(free.back());

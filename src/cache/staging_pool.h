@@ -57,11 +57,16 @@ class StagingPool {
     return true;
   }
 
-  /// Nothing: all sets were in use for `seconds`.
+  /// Nothing: all sets were in use for `seconds`, or the system has no memory for one.
   std::optional<Lease> Take(double seconds) {
     std::unique_lock lock(mutex_);
     if (!returned_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return !free_.empty(); })) {
       return std::nullopt;
+    }
+    // What could not be replaced then is replaced now, or a later call tries again.
+    for (IoMemory& part : free_.back()) {
+      if (part == nullptr) part = MakeIoMemory(part_bytes_);
+      if (part == nullptr) return std::nullopt;
     }
     StagingSet set = std::move(free_.back());
     free_.pop_back();
@@ -75,7 +80,6 @@ class StagingPool {
   void GiveBack(StagingSet set) {
     for (IoMemory& part : set) {
       if (part.use_count() > 1) part = MakeIoMemory(part_bytes_);
-      if (part == nullptr) return;
     }
     {
       const std::lock_guard lock(mutex_);

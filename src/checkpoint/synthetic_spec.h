@@ -27,9 +27,8 @@ struct SyntheticSpec {
 /// re-derives which layers are sources. kInvalidArgument names the key.
 ///   mid    released proportions in 8 layers, about 4 GB
 ///   smoke  every mechanism at the smallest widths, about 5 MB
-///   v41-flash  the release's widths, experts and vocabulary in `layers` layers (12) of which each role has the
-///   release's
-///          share, without a drafter and with Engram tables of 1 GB; v41-flash:N is short for v41-flash:layers=N
+///   v41-flash  the release's widths, experts and vocabulary in `layers` layers (12) of which each role has its share
+///              of the release, without a drafter and with Engram tables of 1 GB; v41-flash:N is v41-flash:layers=N
 Result<SyntheticSpec> ParseSyntheticSpec(std::string_view text);
 
 }  // namespace deepinfer

@@ -101,9 +101,8 @@ class SequenceState {
   /// rows. The caller feeds the same ids again, encoder only; global rows are kept. Decoder rings stay.
   void RestartEncoder(int64_t position);
 
-  /// Copies the rings of all layers and stages, or of the encoder's layers only, into `to` [SnapshotBytes()], which is
-  /// host memory. The state
-  /// is at most kRollback tokens beyond the even `position` for which the copy is made.
+  /// Copies the rings of all layers and stages, or of the encoder's layers only, into `to` [SnapshotBytes()] in host
+  /// memory. The state is at most kRollback tokens beyond the even `position` for which the copy is made.
   void SaveRings(int64_t position, bool encoder_only, uint8_t* to) const;
   /// The rings of a snapshot, and its draft rings if it has them. False, and nothing changes: it was made for another
   /// position than length().

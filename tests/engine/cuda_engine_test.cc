@@ -50,7 +50,7 @@ TEST_P(CudaEngine, GreedyAnswersAreThoseOfTheCpu) {
   const std::vector<Generation> results = RunTogether(*engine, requests, order);
   // Sums in another order flip roundings of FP8 activations and caches, so answers may part where the CPU's best two
   // tokens are about equal, and only there.
-  constexpr double kNearTie = 0.2;
+  constexpr double kNearTie = 0.1;
   double largest = 0;
   double widest = 0;
   int parted = 0;

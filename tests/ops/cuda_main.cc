@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (!GTEST_FLAG_GET(list_tests) && deepinfer::CountCudaDevices() == 0) {
-    std::printf("skipped: no GPU of compute capability 9.0 or newer with its driver\n");
+    std::printf("skipped: no GPU of compute capability 9 or 10 with its driver\n");
     return 77;
   }
   return RUN_ALL_TESTS();

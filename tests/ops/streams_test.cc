@@ -52,8 +52,8 @@ TEST_P(StreamsTest, MixLikeReference) {
 TEST_P(StreamsTest, MixRowsAreIndependent) {
   Random random(2);
   const Site site(4, 160, WeightFormat::kF32, random);
-  const Tensor streams = RandomTensor(29, 640, random);
-  ExpectRowIndependence(ops(), peer(), 29, [&](Ops& each, const std::vector<int64_t>& rows) {
+  const Tensor streams = RandomTensor(70, 640, random);
+  ExpectRowIndependence(ops(), peer(), 70, [&](Ops& each, const std::vector<int64_t>& rows) {
     return site.Run(each, streams.Gather(rows), 20);
   });
 }
@@ -157,10 +157,10 @@ TEST_P(StreamsTest, CollapseByHand) {
 
 TEST_P(StreamsTest, CollapseRowsAreIndependent) {
   Random random(4);
-  const Tensor streams = RandomTensor(21, 4 * 72, random);
-  const Tensor pre = RandomTensor(21, 24, random);
+  const Tensor streams = RandomTensor(70, 4 * 72, random);
+  const Tensor pre = RandomTensor(70, 24, random);
   const OwnedVector weight = RandomVector(72, true, random, 1, 0.3f);
-  ExpectRowIndependence(ops(), peer(), 21, [&](Ops& each, const std::vector<int64_t>& rows) {
+  ExpectRowIndependence(ops(), peer(), 70, [&](Ops& each, const std::vector<int64_t>& rows) {
     Tensor normed(static_cast<int64_t>(rows.size()), 72);
     each.CollapseNorm(streams.Gather(rows), 4, pre.Gather(rows), weight, kRmsEps, normed, FloatView());
     return normed;

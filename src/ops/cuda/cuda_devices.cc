@@ -10,6 +10,8 @@ constexpr bool HasKernels(int major) { return major == 9 || major == 10; }
 
 }  // namespace
 
+bool BuiltWithCuda() { return true; }
+
 bool IsUsableCudaDevice(int device) {
   int major = 0;
   return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && HasKernels(major);

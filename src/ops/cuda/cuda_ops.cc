@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -46,13 +47,17 @@ class CudaOps final : public Ops {
     DEEPINFER_RETURN_IF_ERROR(commands_.status());
     return host_->Reserve(limits);
   }
-  int64_t scratch_bytes() const override { return host_->scratch_bytes() + arena_.bytes() + prepared_.bytes(); }
+  /// Any thread: as of the op that began last.
+  int64_t scratch_bytes() const override {
+    return host_->scratch_bytes() + temporary_bytes_.load(std::memory_order_relaxed);
+  }
 
   Result<DeviceMemory> Allocate(int64_t bytes) override {
     if (!options_.device_memory) return DeviceMemory::OnHost(bytes);
     UseDevice();
     void* data = nullptr;
     if (bytes <= 0) return DeviceMemory();
+    commands_.Flush();  // what is recorded may be of memory that was here before
     if (cudaMalloc(&data, static_cast<size_t>(bytes)) != cudaSuccess) {
       cudaGetLastError();  // the next launch is not to blame
       return Status::ResourceExhausted("the GPU has no " + std::to_string(bytes) + " bytes left");
@@ -63,6 +68,7 @@ class CudaOps final : public Ops {
       return Status::Internal("CUDA: memory cannot be cleared");
     }
     ranges_.Add(data, bytes);
+    prepared_.Forget({static_cast<const float*>(data), 1, bytes / 4, bytes / 4});
     return DeviceMemory(static_cast<uint8_t*>(data), bytes, [](uint8_t* memory) { cudaFree(memory); });
   }
   int64_t free_bytes() const override {
@@ -487,6 +493,7 @@ class CudaOps final : public Ops {
   void UseDevice() const { (void)cudaSetDevice(options_.device); }  // an error shows in what follows
   Staging Begin() {
     UseDevice();
+    temporary_bytes_.store(arena_.bytes() + prepared_.bytes(), std::memory_order_relaxed);
     return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
   }
 
@@ -516,11 +523,12 @@ class CudaOps final : public Ops {
   cudaStream_t stream_;
   cuda::CommandList commands_;
   cuda::DeviceRanges ranges_;
-  std::unique_ptr<Ops> host_;  // sampling, and copies between host rows
+  std::unique_ptr<Ops> host_;  // AcceptDrafts, and copies between host rows
   cuda::DeviceArena arena_;
   cuda::WeightStore store_;
   cuda::PreparedRows prepared_;
   cuda::TokenChooser chooser_;
+  std::atomic<int64_t> temporary_bytes_{0};
   // Lists of one op.
   std::vector<int32_t> owners_;
   std::vector<cuda::RowPlace> places_;
@@ -536,7 +544,7 @@ class CudaOps final : public Ops {
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
   if (options.device < 0 || !IsUsableCudaDevice(options.device)) {
     return Status::NotFound("there is no GPU number " + std::to_string(options.device) +
-                            " with compute capability 9.0 or newer; `deepinfer doctor` lists what there is");
+                            " with compute capability 9 or 10; `deepinfer doctor` lists what there is");
   }
   cudaDeviceProp properties;
   cudaStream_t stream = nullptr;

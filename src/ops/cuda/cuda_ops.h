@@ -30,6 +30,8 @@ struct CudaOptions {
   bool device_memory = false;
 };
 
+/// Whether this build has CUDA kernels at all.
+bool BuiltWithCuda();
 /// Whether this build has kernels for GPU number `device`; false without a driver or in a build without CUDA.
 bool IsUsableCudaDevice(int device);
 /// GPUs that this build has kernels for; 0 without a driver or in a build without CUDA.

@@ -4,6 +4,8 @@
 
 namespace deepinfer {
 
+bool BuiltWithCuda() { return false; }
+
 bool IsUsableCudaDevice(int) { return false; }
 
 int CountCudaDevices() { return 0; }
