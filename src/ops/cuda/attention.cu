@@ -1,9 +1,11 @@
 // Window plus selected rows attention in F32 (spec c.5): one block a (row, head), any width. The readable form; its
 // keys are visited in one fixed order, so a row does not depend on the batch or the chunking. sparse_attention.cu is
 // the fast one.
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/key_list.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -26,6 +28,8 @@ __device__ float BlockReduce(float value, float* scratch, const Combine& combine
 __global__ void AttentionKernel(ConstFloatView q, int width, const DeviceSequence* sequences,
                                 const int32_t* row_sequence, int window, DeviceLists selected, WeightVector sink,
                                 float scale, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float shared[];
   float* scratch = shared;             // [kThreads]
   float* query = shared + kThreads;    // [width]
@@ -80,8 +84,8 @@ void Attention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSeq
   const int width = static_cast<int>(q.columns / heads);
   const dim3 grid(static_cast<unsigned>(q.rows), static_cast<unsigned>(heads));
   const size_t bytes = static_cast<size_t>(kThreads + width + most_keys) * 4;
-  AttentionKernel<<<grid, kThreads, bytes, stream>>>(q, width, sequences, row_sequence, window, selected, sink, scale,
-                                                     out);
+  LaunchEarly(stream, grid, kThreads, bytes, AttentionKernel, q, width, sequences, row_sequence, window, selected, sink,
+              scale, out);
 }
 
 }  // namespace deepinfer::cuda

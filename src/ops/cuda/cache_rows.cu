@@ -1,6 +1,8 @@
 // Rows of the caches: packs them into the formats of spec c.7 (one warp a group of 32 channels), copies and keeps them.
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -30,6 +32,8 @@ __device__ void PackGroup(float value, RowFormat format, uint8_t* values, uint8_
 }
 
 __global__ void StoreRowsKernel(ConstFloatView x, RowFormat format, const RowPlace* places) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const RowPlace place = places[blockIdx.x];
   for (int group = static_cast<int>(threadIdx.x) / 32; group * 32 < x.columns;
@@ -56,6 +60,8 @@ __device__ void CopyPart(const uint8_t* from, uint8_t* to, int64_t bytes) {
 }
 
 __global__ void CopyRowsKernel(const RowPlace* from, const RowPlace* to, RowBytes bytes) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const RowPlace source = from[blockIdx.x];
   const RowPlace target = to[blockIdx.x];
   CopyPart(source.values, target.values, bytes.values);
@@ -63,6 +69,8 @@ __global__ void CopyRowsKernel(const RowPlace* from, const RowPlace* to, RowByte
 }
 
 __global__ void CopyFloatsKernel(const float* const* from, int64_t columns, float* const* to) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) to[blockIdx.x][c] = from[blockIdx.x][c];
 }
 
@@ -70,6 +78,8 @@ __global__ void CopyFloatsKernel(const float* const* from, int64_t columns, floa
 // it is read, since its index is not below its place.
 constexpr int kKeepThreads = 64;  // columns are all the parallelism there is
 __global__ void KeepRowsKernel(const int32_t* rows, int64_t count, FloatView x) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   constexpr int kAtOnce = 8;
   const int64_t c = int64_t{blockIdx.x} * kKeepThreads + threadIdx.x;
   if (c >= x.columns) return;
@@ -87,6 +97,8 @@ __global__ void KeepRowsKernel(const int32_t* rows, int64_t count, FloatView x) 
 }
 
 __global__ void PoolPairsKernel(const float* const* first, const float* const* second, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= out.columns) return;
   const float* kv0 = first[blockIdx.x];
@@ -104,19 +116,19 @@ __global__ void PoolPairsKernel(const float* const* first, const float* const* s
 void PoolPairs(cudaStream_t stream, const float* const* first, const float* const* second, FloatView out) {
   if (out.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(out.rows), Blocks(out.columns, kThreads));
-  PoolPairsKernel<<<grid, kThreads, 0, stream>>>(first, second, out);
+  LaunchEarly(stream, grid, kThreads, 0, PoolPairsKernel, first, second, out);
 }
 
 void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places) {
-  if (x.rows > 0) StoreRowsKernel<<<static_cast<unsigned>(x.rows), 128, 0, stream>>>(x, format, places);
+  if (x.rows > 0) LaunchEarly(stream, static_cast<unsigned>(x.rows), 128, 0, StoreRowsKernel, x, format, places);
 }
 
 void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes) {
-  if (count > 0) CopyRowsKernel<<<static_cast<unsigned>(count), 32, 0, stream>>>(from, to, bytes);
+  if (count > 0) LaunchEarly(stream, static_cast<unsigned>(count), 32, 0, CopyRowsKernel, from, to, bytes);
 }
 
 void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, int64_t columns, float* const* to) {
-  if (count > 0) CopyFloatsKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(from, columns, to);
+  if (count > 0) LaunchEarly(stream, static_cast<unsigned>(count), kThreads, 0, CopyFloatsKernel, from, columns, to);
 }
 
 void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes) {
@@ -125,7 +137,7 @@ void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes) {
 }
 
 void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x) {
-  if (count > 0) KeepRowsKernel<<<Blocks(x.columns, kKeepThreads), kKeepThreads, 0, stream>>>(rows, count, x);
+  if (count > 0) LaunchEarly(stream, Blocks(x.columns, kKeepThreads), kKeepThreads, 0, KeepRowsKernel, rows, count, x);
 }
 
 }  // namespace deepinfer::cuda

@@ -3,8 +3,10 @@
 // kernels (direct_linear.cu, exact_linear.cu) are for the others.
 #include <cassert>
 
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 #include "ops/cuda/row_dot.cuh"
 #include "ops/dot_order.h"
 
@@ -15,6 +17,8 @@ constexpr int kOutputsPerBlock = kThreads / kDotLanes;
 constexpr int kRowsAtOnce = 4;
 
 __global__ void QuantiseKernel(ConstFloatView x, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t group = threadIdx.x / 32; group < x.columns / 32; group += blockDim.x / 32) {
     const float value = RowOf(x, blockIdx.x)[group * 32 + lane];
@@ -56,6 +60,8 @@ __device__ __forceinline__ void LoadEight(const uint8_t* row, int64_t column, in
 template <WeightFormat format>
 __global__ void CanonicalKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, int64_t row_bytes,
                                 FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int lane = static_cast<int>(threadIdx.x) % kDotLanes;
   int64_t output = int64_t{blockIdx.x} * kOutputsPerBlock + threadIdx.x / kDotLanes;
   const bool exists = output < weight.rows;
@@ -106,6 +112,8 @@ __global__ void CanonicalKernel(ConstFloatView x, WeightMatrix weight, int64_t o
 // that CanonicalKernel would leave the GPU idle. A block behind the last output multiplies the row by itself.
 __global__ void FewOutputsKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, FloatView out,
                                  float* squares) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float partials[];
   const int64_t output = blockIdx.x;
   if (output == weight.rows) {
@@ -130,24 +138,25 @@ void Launch(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, i
   constexpr unsigned kFullGpu = 264;
   if (kPlain && grid.x * grid.y < kFullGpu && x.rows < 65536) {
     const dim3 blocks(static_cast<unsigned>(weight.rows), static_cast<unsigned>(x.rows));
-    FewOutputsKernel<<<blocks, kThreads, RowDotBytes(weight.columns), stream>>>(x, weight, weight.rows / groups, out,
-                                                                                nullptr);
+    LaunchEarly(stream, blocks, kThreads, RowDotBytes(weight.columns), FewOutputsKernel, x, weight,
+                weight.rows / groups, out, nullptr);
     return;
   }
-  CanonicalKernel<format><<<grid, kThreads, 0, stream>>>(x, weight, weight.rows / groups, weight.row_bytes(), out);
+  LaunchEarly(stream, grid, kThreads, 0, CanonicalKernel<format>, x, weight, weight.rows / groups, weight.row_bytes(),
+              out);
 }
 
 }  // namespace
 
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out) {
-  if (x.rows > 0) QuantiseKernel<<<static_cast<unsigned>(x.rows), kThreads, 0, stream>>>(x, out);
+  if (x.rows > 0) LaunchEarly(stream, static_cast<unsigned>(x.rows), kThreads, 0, QuantiseKernel, x, out);
 }
 
 void LinearAndSquares(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out,
                       float* squares) {
   if (x.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(weight.rows) + 1, static_cast<unsigned>(x.rows));
-  FewOutputsKernel<<<grid, kThreads, RowDotBytes(x.columns), stream>>>(x, weight, weight.rows, out, squares);
+  LaunchEarly(stream, grid, kThreads, RowDotBytes(x.columns), FewOutputsKernel, x, weight, weight.rows, out, squares);
 }
 
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out) {

@@ -1,7 +1,9 @@
 // Steps 1 to 4 and 6 of the choice of tokens (ops/sampling.h): a row is cut into parts of neighbouring ids, a block
 // each. Maxima and ties by id do not depend on the cut.
 #include "ops/cuda/choose_tokens.cuh"
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -60,6 +62,8 @@ __device__ void ApplyRule(const DeviceRule& rule, const uint32_t* words, int32_t
 }
 
 __global__ void ChangeRowsKernel(SamplingRows rows) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   const DeviceRule rule = rows.rules[t];
   const int32_t begin = static_cast<int32_t>(blockIdx.y) * rows.part_ids;
@@ -113,6 +117,8 @@ struct Best {
 };
 
 __global__ void DrawKernel(SamplingRows rows) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   const DeviceRule rule = rows.rules[t];
   if (rule.temperature == 0) return;
@@ -182,11 +188,11 @@ dim3 Grid(const SamplingRows& rows) {
 }  // namespace
 
 void ChangeRows(cudaStream_t stream, const SamplingRows& rows) {
-  ChangeRowsKernel<<<Grid(rows), kThreads, 0, stream>>>(rows);
+  LaunchEarly(stream, Grid(rows), kThreads, 0, ChangeRowsKernel, rows);
 }
 
 void DrawTokens(cudaStream_t stream, const SamplingRows& rows) {
-  DrawKernel<<<Grid(rows), kThreads, 0, stream>>>(rows);
+  LaunchEarly(stream, Grid(rows), kThreads, 0, DrawKernel, rows);
 }
 
 }  // namespace deepinfer::cuda

@@ -2,6 +2,7 @@
 // of the columns each; a lane reads 32 consecutive bytes of two weight rows at a time, straight into the fragments.
 #include <algorithm>
 
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
@@ -21,6 +22,8 @@ __device__ __forceinline__ uint16_t ToBf16(float value) {
 }
 
 __global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= x.columns) return;
   const int64_t place = c / 32 * 32 + PlaceOf(order, static_cast<int>(c % 32));
@@ -34,6 +37,8 @@ __global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows ou
 }
 
 __global__ void JoinTermsKernel(ConstFloatView terms, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= out.columns) return;
   const int64_t t = blockIdx.x;
@@ -46,6 +51,8 @@ __global__ void JoinTermsKernel(ConstFloatView terms, FloatView out) {
 template <int MT, int NT>
 __global__ void __launch_bounds__(kWarps * 32)
     Bf16LinearKernel(Bf16Rows terms, int rows, WeightMatrix weight, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   constexpr int kTokens = 8 * NT / kExactTerms;
   __shared__ float sums[kWarps][kTileRows][8 * NT + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -134,7 +141,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 template <int MT, int NT>
 void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
   const dim3 grid(Blocks(rows, 8 * NT / kExactTerms), static_cast<unsigned>(weight.rows / (kTileRows * MT)));
-  Bf16LinearKernel<MT, NT><<<grid, kWarps * 32, 0, stream>>>(terms, static_cast<int>(rows), weight, out);
+  LaunchEarly(stream, grid, kWarps * 32, 0, Bf16LinearKernel<MT, NT>, terms, static_cast<int>(rows), weight, out);
 }
 
 }  // namespace
@@ -142,13 +149,13 @@ void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const Weig
 void SplitRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out) {
   if (x.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(x.rows), Blocks(x.columns, kThreads));
-  SplitRowsKernel<<<grid, kThreads, 0, stream>>>(x, order, out);
+  LaunchEarly(stream, grid, kThreads, 0, SplitRowsKernel, x, order, out);
 }
 
 void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out) {
   if (out.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(out.rows), Blocks(out.columns, kThreads));
-  JoinTermsKernel<<<grid, kThreads, 0, stream>>>(terms, out);
+  LaunchEarly(stream, grid, kThreads, 0, JoinTermsKernel, terms, out);
 }
 
 bool Bf16LinearFits(const WeightMatrix& weight, int groups) {

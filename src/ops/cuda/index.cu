@@ -25,6 +25,8 @@ constexpr int64_t kRowsAtOnce = 64;
 __global__ void ScoreKernel(ConstFloatView q, ConstFloatView head_weights, const DeviceIndexSequence* sequences,
                             const int32_t* row_sequence, int64_t first_row, IndexArguments arguments, float* scores,
                             int64_t most_visible) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float query[];  // [heads * width]
   const int64_t t = first_row + blockIdx.y;
   const DeviceIndexSequence& sequence = sequences[row_sequence[t]];
@@ -159,6 +161,8 @@ __device__ int SelectTopK(int64_t count, int k, SelectShared& shared, const Key&
 __global__ void SelectKernel(const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row,
                              IndexArguments arguments, DeviceLists candidates, DeviceLists selected,
                              const float* all_scores, int64_t most_visible, float* all_block_scores) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   __shared__ SelectShared shared;
   const int64_t t = first_row + blockIdx.x;
   const int64_t visible = VisibleRows(sequences[row_sequence[t]], t, arguments.ratio);
@@ -309,8 +313,8 @@ void Scores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weights, 
   if (most_visible == 0) return;
   const dim3 grid(Blocks(most_visible, kKeysPerBlock), static_cast<unsigned>(rows));
   const size_t bytes = static_cast<size_t>(arguments.heads * arguments.head_width) * 4;
-  ScoreKernel<<<grid, kThreads, bytes, stream>>>(q, head_weights, sequences, row_sequence, first_row, arguments, scores,
-                                                 most_visible);
+  LaunchEarly(stream, grid, kThreads, bytes, ScoreKernel, q, head_weights, sequences, row_sequence, first_row,
+              arguments, scores, most_visible);
 }
 
 // Items that a row may have, and the parts they make.
@@ -333,8 +337,8 @@ void SelectRows(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weigh
                 float* scores, int64_t most_visible, float* block_scores) {
   if (rows == 0) return;
   Scores(stream, q, head_weights, sequences, row_sequence, first_row, rows, arguments, scores, most_visible);
-  SelectKernel<<<static_cast<unsigned>(rows), kSelectThreads, 0, stream>>>(
-      sequences, row_sequence, first_row, arguments, candidates, selected, scores, most_visible, block_scores);
+  LaunchEarly(stream, static_cast<unsigned>(rows), kSelectThreads, 0, SelectKernel, sequences, row_sequence, first_row,
+              arguments, candidates, selected, scores, most_visible, block_scores);
 }
 
 bool SelectInPartsFits(const IndexArguments& arguments) {

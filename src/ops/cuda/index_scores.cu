@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ops/cuda/decode_bf16.cuh"
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/index_rows.cuh"
 #include "ops/cuda/ptx.cuh"
 
@@ -55,6 +56,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock, 1)
     TensorScoreKernel(ConstFloatView q, ConstFloatView head_weights, const DeviceIndexSequence* sequences,
                       const int32_t* row_sequence, int64_t first_row, IndexArguments arguments, DeviceLists candidates,
                       float* scores, int64_t most_visible) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   using Shape = ScoreShape<NT>;
   extern __shared__ uint4 shared[];
   __shared__ int limit;
@@ -230,8 +233,8 @@ void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weig
     const int64_t most = std::max<int64_t>(1, kBlocks / rows);
     const dim3 grid(static_cast<unsigned>(std::min<int64_t>(Blocks(most_items, kWarps * kUnitKeys), most)),
                     static_cast<unsigned>(rows));
-    kernel<<<grid, kThreadsPerBlock, bytes, stream>>>(q, head_weights, sequences, row_sequence, first_row, arguments,
-                                                      candidates, scores, most_visible);
+    LaunchEarly(stream, grid, kThreadsPerBlock, bytes, kernel, q, head_weights, sequences, row_sequence, first_row,
+                arguments, candidates, scores, most_visible);
   };
   if (arguments.heads == 32) return launch(TensorScoreKernel<4>, ScoreShape<4>::kBytes);
   launch(TensorScoreKernel<2>, ScoreShape<2>::kBytes);

@@ -4,7 +4,9 @@
 // walks down bands of at most kBand ranks, sorted in shared memory. Sums over ids have 16 chains of additions, which
 // one warp makes while the others compute the next weights.
 #include "ops/cuda/choose_tokens.cuh"
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -349,6 +351,8 @@ __device__ void LogprobsOfRow(const SamplingRows& rows, int64_t t, Shared& share
 
 // blockIdx.y + first: 0 filters, 1 log probabilities.
 __global__ void __launch_bounds__(kRankThreads) RankKernel(SamplingRows rows, unsigned first) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   __shared__ Shared shared;
   const int64_t t = blockIdx.x;
   if (blockIdx.y + first == 0) {
@@ -362,7 +366,7 @@ __global__ void __launch_bounds__(kRankThreads) RankKernel(SamplingRows rows, un
 
 void RankRows(cudaStream_t stream, const SamplingRows& rows, bool filters, bool logprobs) {
   const dim3 grid(static_cast<unsigned>(rows.logits.rows), filters && logprobs ? 2 : 1);
-  RankKernel<<<grid, kRankThreads, 0, stream>>>(rows, filters ? 0 : 1);
+  LaunchEarly(stream, grid, kRankThreads, 0, RankKernel, rows, filters ? 0 : 1);
 }
 
 }  // namespace deepinfer::cuda

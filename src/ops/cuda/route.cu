@@ -1,6 +1,8 @@
 // The router after its gate (spec c.9): one warp a row.
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -13,6 +15,8 @@ __device__ __forceinline__ float RouteScore(float logit) {
 // logits.row(t) becomes the scores; biased scores are in shared memory, -inf once picked.
 __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise, float scaling, int32_t* picks,
                             int64_t picks_stride, int per_token, FloatView weights) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float biased[];  // [E]
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t t = blockIdx.x;
@@ -70,8 +74,8 @@ __global__ void RouteKernel(FloatView logits, WeightVector bias, bool normalise,
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
                  int32_t* picks, int64_t picks_stride, int per_token, FloatView weights) {
   if (logits.rows == 0) return;
-  RouteKernel<<<static_cast<unsigned>(logits.rows), 32, static_cast<size_t>(logits.columns) * 4, stream>>>(
-      logits, bias, normalise, scaling, picks, picks_stride, per_token, weights);
+  LaunchEarly(stream, static_cast<unsigned>(logits.rows), 32, static_cast<size_t>(logits.columns) * 4, RouteKernel,
+              logits, bias, normalise, scaling, picks, picks_stride, per_token, weights);
 }
 
 }  // namespace deepinfer::cuda

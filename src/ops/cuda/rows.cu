@@ -1,6 +1,8 @@
 // The small per-row ops (ops/ops.h): one block a row, threads over columns.
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 #include "ops/cuda/row_dot.cuh"
 
 namespace deepinfer::cuda {
@@ -29,11 +31,15 @@ __device__ float LoadWeight(const WeightMatrix& weight, int64_t row, int64_t col
 }
 
 __global__ void EmbedKernel(WeightMatrix table, const int32_t* ids, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) RowOf(out, t)[c] = LoadWeight(table, ids[t], c);
 }
 
 __global__ void RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float partials[];
   const float* row = RowOf(x, blockIdx.x);
   const auto value = [row](int64_t c) { return row[c]; };
@@ -45,6 +51,8 @@ __global__ void RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, 
 }
 
 __global__ void RopeTableKernel(const int64_t* positions, const float* frequencies, FloatView cos_sin) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t pairs = cos_sin.columns / 2;
   for (int64_t i = threadIdx.x; i < pairs; i += blockDim.x) {
     const float angle = static_cast<float>(positions[blockIdx.x]) * frequencies[i];
@@ -56,6 +64,8 @@ __global__ void RopeTableKernel(const int64_t* positions, const float* frequenci
 }
 
 __global__ void RopeKernel(FloatView x, int heads, ConstFloatView cos_sin, bool inverse) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t pairs = cos_sin.columns / 2;
   const int64_t width = x.columns / heads;
   const float* cosine = RowOf(cos_sin, blockIdx.x);
@@ -80,6 +90,8 @@ __device__ float SwiGluValue(float gate, float up, float limit) {
 
 __global__ void SwiGluKernel(ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                              FloatView hidden) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   for (int64_t c = OwnColumn(); c < hidden.columns; c += ColumnStep()) {
     const float value = SwiGluValue(RowOf(gate, t)[c], RowOf(up, t)[c], limit);
@@ -88,15 +100,21 @@ __global__ void SwiGluKernel(ConstFloatView gate, ConstFloatView up, const float
 }
 
 __global__ void AddKernel(ConstFloatView y, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep())
     RowOf(out, blockIdx.x)[c] += RowOf(y, blockIdx.x)[c];
 }
 
 __global__ void ScaleKernel(float factor, FloatView x) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   for (int64_t c = OwnColumn(); c < x.columns; c += ColumnStep()) RowOf(x, blockIdx.x)[c] *= factor;
 }
 
 __global__ void GatherTableKernel(WeightMatrix table, const int64_t* rows, int64_t columns, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   for (int64_t c = OwnColumn(); c < columns * table.columns; c += ColumnStep()) {
     const int64_t place = blockIdx.x * columns + c / table.columns;
     RowOf(out, blockIdx.x)[c] = LoadWeight(table, rows == nullptr ? place : rows[place], c % table.columns);
@@ -104,12 +122,16 @@ __global__ void GatherTableKernel(WeightMatrix table, const int64_t* rows, int64
 }
 
 __global__ void GatherFloatKernel(ConstFloatView x, const int32_t* rows, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) {
     RowOf(out, blockIdx.x)[c] = RowOf(x, rows[blockIdx.x])[c];
   }
 }
 
 __global__ void SumPartsKernel(ConstFloatView parts, const int32_t* slots, int per_token, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) {
     float sum = 0;
     for (int k = 0; k < per_token; ++k) sum += RowOf(parts, slots[int64_t{blockIdx.x} * per_token + k])[c];
@@ -122,21 +144,23 @@ unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 }  // namespace
 
 void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, FloatView out) {
-  if (out.rows > 0) EmbedKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(table, ids, out);
+  if (out.rows > 0) LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, EmbedKernel, table, ids, out);
 }
 
 void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out) {
   if (out.rows == 0) return;
-  RmsNormKernel<<<Grid(out.rows), kThreads, RowDotBytes(x.columns), stream>>>(x, weight, eps, out);
+  LaunchEarly(stream, Grid(out.rows), kThreads, RowDotBytes(x.columns), RmsNormKernel, x, weight, eps, out);
 }
 
 void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin) {
-  if (cos_sin.rows > 0) RopeTableKernel<<<Grid(cos_sin.rows), 32, 0, stream>>>(positions, frequencies, cos_sin);
+  if (cos_sin.rows > 0)
+    LaunchEarly(stream, Grid(cos_sin.rows), 32, 0, RopeTableKernel, positions, frequencies, cos_sin);
 }
 
 void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse) {
   if (x.rows > 0)
-    RopeKernel<<<ColumnGrid(x.rows, heads * cos_sin.columns / 2), kThreads, 0, stream>>>(x, heads, cos_sin, inverse);
+    LaunchEarly(stream, ColumnGrid(x.rows, heads * cos_sin.columns / 2), kThreads, 0, RopeKernel, x, heads, cos_sin,
+                inverse);
 }
 
 void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) {
@@ -146,30 +170,32 @@ void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float l
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden) {
   if (hidden.rows == 0) return;
-  SwiGluKernel<<<ColumnGrid(hidden.rows, hidden.columns), kThreads, 0, stream>>>(gate, up, weights, limit, hidden);
+  LaunchEarly(stream, ColumnGrid(hidden.rows, hidden.columns), kThreads, 0, SwiGluKernel, gate, up, weights, limit,
+              hidden);
 }
 
 void Add(cudaStream_t stream, ConstFloatView y, FloatView out) {
-  if (out.rows > 0) AddKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(y, out);
+  if (out.rows > 0) LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, AddKernel, y, out);
 }
 
 void Scale(cudaStream_t stream, float factor, FloatView x) {
-  if (x.rows > 0) ScaleKernel<<<ColumnGrid(x.rows, x.columns), kThreads, 0, stream>>>(factor, x);
+  if (x.rows > 0) LaunchEarly(stream, ColumnGrid(x.rows, x.columns), kThreads, 0, ScaleKernel, factor, x);
 }
 
 void GatherTableRows(cudaStream_t stream, const WeightMatrix& table, const int64_t* rows, int64_t columns,
                      FloatView out) {
   if (out.rows > 0)
-    GatherTableKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(table, rows, columns, out);
+    LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, GatherTableKernel, table, rows, columns, out);
 }
 
 void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows, FloatView out) {
-  if (out.rows > 0) GatherFloatKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(x, rows, out);
+  if (out.rows > 0)
+    LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, GatherFloatKernel, x, rows, out);
 }
 
 void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out) {
   if (out.rows > 0)
-    SumPartsKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(parts, slots, per_token, out);
+    LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, SumPartsKernel, parts, slots, per_token, out);
 }
 
 }  // namespace deepinfer::cuda

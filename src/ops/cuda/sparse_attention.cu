@@ -422,6 +422,8 @@ __device__ __forceinline__ void MultiplySplits(const SparseArguments& a, const S
 template <bool one_split>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSparseThreads, 1)
     SparseAttentionKernel(const __grid_constant__ SparseArguments a) {
+  WaitForKernelAhead();
+  StartKernelBehind();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t raw[];
   SparseBlock block;
@@ -516,7 +518,7 @@ void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const Dev
   const auto launch = [&](auto kernel, int splits) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSparseBytes);
     const dim3 grid(static_cast<unsigned>(2 * q.rows), Blocks(heads, kHeads), static_cast<unsigned>(splits));
-    kernel<<<grid, kSparseThreads, kSparseBytes, stream>>>(a);
+    LaunchEarly(stream, grid, kSparseThreads, kSparseBytes, kernel, a);
   };
   if (!one_split) return launch(SparseAttentionKernel<false>, 1);
   launch(SparseAttentionKernel<true>, a.most_splits);

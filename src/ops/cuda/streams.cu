@@ -1,6 +1,8 @@
 // Hyper-connections (spec c.3) and the Engram gate (spec c.8): one block a row.
+#include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/ptx.cuh"
 #include "ops/cuda/row_dot.cuh"
 
 namespace deepinfer::cuda {
@@ -68,6 +70,8 @@ __device__ float WarpSinkhorn(float value, int n, int iterations, float eps) {
 
 __global__ void FinishMixKernel(ConstFloatView streams, const float* squares, int n, WeightVector base,
                                 WeightVector scale, int iterations, float hc_eps, float rms_eps, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float partials[];
   __shared__ float mix[(2 + kMostStreams) * kMostStreams];
   const int64_t t = blockIdx.x;
@@ -97,6 +101,8 @@ __global__ void FinishMixKernel(ConstFloatView streams, const float* squares, in
 
 __global__ void CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView pre, WeightVector weight, float eps,
                                    FloatView normed, FloatView collapsed) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float shared[];
   float* row = shared;  // [width]
   float* partials = shared + normed.columns;
@@ -116,6 +122,8 @@ __global__ void CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView
 }
 
 __global__ void CollapseKernel(ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   for (int64_t d = OwnColumn(); d < collapsed.columns; d += ColumnStep()) {
     float sum = 0;
@@ -125,6 +133,8 @@ __global__ void CollapseKernel(ConstFloatView streams, int n, ConstFloatView pre
 }
 
 __global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   const int64_t width = y.columns;
   const float* post = RowOf(mix, t) + n;
@@ -149,6 +159,8 @@ __global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatV
 }
 
 __global__ void MeanKernel(ConstFloatView streams, int n, FloatView out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   for (int64_t d = OwnColumn(); d < out.columns; d += ColumnStep()) {
     float sum = 0;
@@ -159,6 +171,8 @@ __global__ void MeanKernel(ConstFloatView streams, int n, FloatView out) {
 
 __global__ void EngramInjectKernel(ConstFloatView kv, WeightVector q_weight, WeightVector k_weight, int n, float eps,
                                    FloatView streams) {
+  WaitForKernelAhead();
+  StartKernelBehind();
   extern __shared__ float partials[];
   const int64_t t = blockIdx.x;
   const int j = static_cast<int>(blockIdx.y);
@@ -185,36 +199,37 @@ unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out) {
   if (out.rows == 0) return;
-  FinishMixKernel<<<Grid(out.rows), kThreads, RowDotBytes(streams.columns), stream>>>(
-      streams, squares, n, base, scale, sinkhorn_iterations, hc_eps, rms_eps, out);
+  LaunchEarly(stream, Grid(out.rows), kThreads, RowDotBytes(streams.columns), FinishMixKernel, streams, squares, n,
+              base, scale, sinkhorn_iterations, hc_eps, rms_eps, out);
 }
 
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed) {
   if (normed.rows == 0) return;
-  CollapseNormKernel<<<Grid(normed.rows), kThreads, normed.columns * 4 + RowDotBytes(normed.columns), stream>>>(
-      streams, n, pre, weight, eps, normed, collapsed);
+  LaunchEarly(stream, Grid(normed.rows), kThreads, normed.columns * 4 + RowDotBytes(normed.columns), CollapseNormKernel,
+              streams, n, pre, weight, eps, normed, collapsed);
 }
 
 void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed) {
   if (collapsed.rows == 0) return;
-  CollapseKernel<<<ColumnGrid(collapsed.rows, collapsed.columns), kThreads, 0, stream>>>(streams, n, pre, collapsed);
+  LaunchEarly(stream, ColumnGrid(collapsed.rows, collapsed.columns), kThreads, 0, CollapseKernel, streams, n, pre,
+              collapsed);
 }
 
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
-  if (y.rows > 0) SpreadKernel<<<ColumnGrid(y.rows, y.columns), kThreads, 0, stream>>>(y, mix, n, streams);
+  if (y.rows > 0) LaunchEarly(stream, ColumnGrid(y.rows, y.columns), kThreads, 0, SpreadKernel, y, mix, n, streams);
 }
 
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out) {
-  if (out.rows > 0) MeanKernel<<<ColumnGrid(out.rows, out.columns), kThreads, 0, stream>>>(streams, n, out);
+  if (out.rows > 0) LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, MeanKernel, streams, n, out);
 }
 
 void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,
                   int n, float eps, FloatView streams) {
   if (streams.rows == 0) return;
   const dim3 grid(Grid(streams.rows), static_cast<unsigned>(n));
-  EngramInjectKernel<<<grid, kThreads, RowDotBytes(streams.columns / n), stream>>>(kv, q_weight, k_weight, n, eps,
-                                                                                   streams);
+  LaunchEarly(stream, grid, kThreads, RowDotBytes(streams.columns / n), EngramInjectKernel, kv, q_weight, k_weight, n,
+              eps, streams);
 }
 
 }  // namespace deepinfer::cuda
