@@ -165,7 +165,6 @@ int Main(int argc, char** argv) {
   BenchLinear(bench);
   BenchExperts(bench);
   BenchWide(bench);
-  BenchWideExperts(bench);
   BenchAttention(bench);
   BenchIndex(bench);
   BenchExpertLayers(bench);

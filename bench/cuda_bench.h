@@ -78,7 +78,6 @@ double RelativeDifference(const Bench& bench, const float* a, const float* b, in
 void BenchLinear(const Bench& bench);
 void BenchExperts(const Bench& bench);
 void BenchWide(const Bench& bench);
-void BenchWideExperts(const Bench& bench);
 void BenchAttention(const Bench& bench);
 void BenchIndex(const Bench& bench);
 void BenchExpertLayers(const Bench& bench);

@@ -59,8 +59,16 @@ void BenchLayers(const Bench& bench) {
   };
   const Buffer table = upload(experts);
   std::mt19937_64 random(1);
-  for (const int64_t rows : {1, 4, 16, 64, 1024, 8192}) {
-    const bool wide = rows > 64;
+  for (const auto& [rows, wide] : {std::pair<int64_t, bool>{1, false},
+                                   {4, false},
+                                   {16, false},
+                                   {64, false},
+                                   {1024, false},
+                                   {1024, true},
+                                   {2048, false},
+                                   {2048, true},
+                                   {4096, true},
+                                   {8192, true}}) {
     const int sets = wide ? 1 : 32;  // of picks
     std::vector<int32_t> picks;
     double active = 0;

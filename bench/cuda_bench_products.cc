@@ -187,12 +187,14 @@ void BenchWide(const Bench& bench) {
         LinearCase{"wide fp8 shared w1 2304x5120", 2304, 5120, 1}}) {
     if (!bench.Wanted(c.name)) continue;
     const DeviceWeight weight(bench, WeightFormat::kF8Block32, c.outputs, c.columns, 3);
-    const DeviceRows x(bench, kTokens, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
+    const DeviceRows x(bench, kTokens, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8Wide),
+        direct(bench, kTokens, c.columns * c.groups, 7, cuda::ColumnOrder::kFp8);
     Buffer out(kTokens * c.outputs * 4), expected(64 * c.outputs * 4);
     const FloatView view(out.as<float>(), kTokens, c.outputs);
     const auto run = [&](int) { cuda::WideLinear(bench.stream, x.quantised, kTokens, weight.view, c.groups, view); };
     run(0);
-    const cuda::Bf16Rows last{x.quantised.values + (kTokens - 64) * x.quantised.columns, x.quantised.columns};
+    const cuda::Bf16Rows last{direct.quantised.values + (kTokens - 64) * direct.quantised.columns,
+                              direct.quantised.columns};
     cuda::DirectLinear(bench.stream, last, 64, weight.view, c.groups, {expected.as<float>(), 64, c.outputs});
     std::printf("%-46s |difference| %.1e of DirectLinear's\n", c.name,
                 RelativeDifference(bench, view.row(kTokens - 64), expected.as<float>(), 64 * c.outputs));
@@ -200,66 +202,6 @@ void BenchWide(const Bench& bench) {
     bench.Report(Name(c.name, "rows", kTokens), seconds, 0,
                  2.0 * kTokens * static_cast<double>(c.outputs) * static_cast<double>(c.columns));
   }
-}
-
-void BenchWideExperts(const Bench& bench) {
-  constexpr int64_t kTokens = 8192, kPicks = 6, kSlots = kTokens * kPicks;
-  if (!bench.Wanted("wide fp4 experts")) return;
-  std::vector<DeviceWeight> weights;
-  std::vector<const uint8_t*> pointers[3][2];
-  for (int64_t e = 0; e < kExperts; ++e) {
-    for (int64_t matrix = 0; matrix < 3; ++matrix) {
-      weights.emplace_back(bench, WeightFormat::kF4Row32, matrix < 2 ? kInner : kWidth, matrix < 2 ? kWidth : kInner,
-                           static_cast<uint64_t>(100 + 10 * e + 2 * matrix));
-      pointers[matrix][0].push_back(weights.back().view.data);
-      pointers[matrix][1].push_back(weights.back().view.scale);
-    }
-  }
-  const auto upload = [&](const auto& values) {
-    Buffer buffer(static_cast<int64_t>(values.size() * sizeof values[0]));
-    Check(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof values[0], cudaMemcpyHostToDevice),
-          "copy");
-    return buffer;
-  };
-  // Uneven, as routing is: between 64 and 192 rows an expert.
-  std::vector<int32_t> active, offsets(1, 0);
-  int32_t most = 0;
-  for (int32_t e = 0; e < kExperts; ++e) {
-    active.push_back(e);
-    const int32_t rows = static_cast<int32_t>(e % 2 == 0 ? 64 + e * 37 % 65 : 0);
-    const int32_t mine = e % 2 == 0 ? rows : 2 * kSlots / kExperts - (offsets.back() - offsets[offsets.size() - 2]);
-    offsets.push_back(offsets.back() + mine);
-    most = std::max(most, mine);
-  }
-  const Buffer device_active = upload(active), device_offsets = upload(offsets);
-  Buffer tables[3][2] = {{upload(pointers[0][0]), upload(pointers[0][1])},
-                         {upload(pointers[1][0]), upload(pointers[1][1])},
-                         {upload(pointers[2][0]), upload(pointers[2][1])}};
-  const std::vector<float> routing(kSlots, 0.25f);
-  const Buffer device_weights = upload(routing);
-  const DeviceRows x(bench, kSlots, kWidth, 5, cuda::ColumnOrder::kFp4);
-  Buffer gate(kSlots * kInner * 4), up(kSlots * kInner * 4), hidden(kSlots * kInner * 2), parts(kSlots * kWidth * 4);
-  const FloatView gates(gate.as<float>(), kSlots, kInner), ups(up.as<float>(), kSlots, kInner);
-  const cuda::Bf16Rows inner{hidden.as<uint16_t>(), kInner};
-  const auto product = [&](int matrix, const cuda::Bf16Rows& from, FloatView to) {
-    cuda::WideExperts experts;
-    experts.values = tables[matrix][0].as<const uint8_t*>();
-    experts.scales = tables[matrix][1].as<const uint8_t*>();
-    experts.active = device_active.as<int32_t>();
-    experts.offsets = device_offsets.as<int32_t>();
-    experts.active_count = static_cast<int>(kExperts);
-    experts.most_rows = most;
-    experts.outputs = to.columns;
-    experts.columns = from.columns;
-    cuda::WideExpertsProduct(bench.stream, from, kSlots, experts, to);
-  };
-  const double seconds = bench.Time(1, [&](int) {
-    product(0, x.quantised, gates);
-    product(1, x.quantised, ups);
-    cuda::SwiGluQuantise(bench.stream, gates, ups, device_weights.as<float>(), 10, inner);
-    product(2, inner, {parts.as<float>(), kSlots, kWidth});
-  });
-  bench.Report("wide fp4 experts, 8192 tokens, 384 experts", seconds, 0, 6.0 * kSlots * kWidth * kInner);
 }
 
 }  // namespace deepinfer::bench

@@ -137,14 +137,13 @@ class DeviceRows {
   }
   /// The values with columns in plain order.
   Tensor Plain(cuda::ColumnOrder order) const {
-    static constexpr int kPlaces[3][8] = {
-        {0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 1, 3, 4, 6, 5, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};  // the column at each place
     const std::vector<uint16_t> all = Get();
     Tensor out(rows_, columns_);
-    for (int64_t i = 0; i < rows_ * columns_; ++i) {
-      const int64_t place = i % columns_;
-      out.row(i / columns_)[place / 8 * 8 + kPlaces[static_cast<int>(order)][place % 8]] =
-          std::bit_cast<float>(uint32_t{all[static_cast<size_t>(i)]} << 16);
+    for (int64_t t = 0; t < rows_; ++t) {
+      for (int64_t c = 0; c < columns_; ++c) {
+        const uint16_t bits = all[static_cast<size_t>(t * columns_ + cuda::PlaceOf(order, c))];
+        out.row(t)[c] = std::bit_cast<float>(uint32_t{bits} << 16);
+      }
     }
     return out;
   }

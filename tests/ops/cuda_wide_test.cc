@@ -1,5 +1,5 @@
-// The kernels for prefill on device memory: wide products (wide.h) and what quantises their rows, against the
-// reference, and bit for bit the same wherever a row lies.
+// The kernels for prompts on device memory: wide products (wide.h), bit for bit DirectLinear's wherever a row lies, and
+// what quantises their rows, against the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,11 +20,7 @@
 namespace deepinfer::test {
 namespace {
 
-using cuda::Bf16Rows;
 using cuda::ColumnOrder;
-
-// Of the size of a typical output of the row: one chain of MMA sums over all columns, which cuts off at each step.
-constexpr double kWideTolerance = 2e-4;
 
 Tensor Reference(const Tensor& x, const WeightMatrix& weight, int groups) {
   Tensor out(x.rows(), weight.rows);
@@ -53,155 +49,58 @@ std::vector<int64_t> Range(int64_t first, int64_t count) {
   return rows;
 }
 
-Tensor RunWide(const DeviceRows& x, int64_t first, int64_t count, const WeightMatrix& weight, int groups) {
-  const DeviceFloats out(count, weight.rows);
-  EXPECT_TRUE(cuda::WideLinear(nullptr, x.From(first), count, weight, groups, out.view()));
-  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  return out.Get();
-}
-
+// Promise 1: a prompt takes the wide products and an answer DirectLinear, so the bits must be the same. The op tests
+// compare DirectLinear with the reference.
 class CudaWide : public testing::Test {
  protected:
   void SetUp() override {
     WeightMatrix any;
     any.format = WeightFormat::kF8Block32;
-    any.rows = any.columns = 128;
+    any.rows = any.columns = 512;
     if (!cuda::WideFits(any, 1)) GTEST_SKIP() << "not SM90";
   }
   void Linear(int64_t outputs, int64_t columns, int groups, int64_t most, const std::vector<int64_t>& counts) {
     SCOPED_TRACE(testing::Message() << "N " << outputs << " K " << columns << " groups " << groups);
     Random random(11);
     const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, outputs, columns, random);
-    ASSERT_TRUE(cuda::WideFits(weight, groups));
-    const Tensor x = RandomTensor(most, columns * groups, random);
     const DeviceWeight device_weight(weight);
-    const DeviceRows device_x(x, ColumnOrder::kFp8);
-    const Tensor all = RunWide(device_x, 0, most, device_weight.view, groups);
-    const double difference = Difference(all, Reference(x, weight, groups));
-    RecordProperty("N" + std::to_string(outputs) + "K" + std::to_string(columns), std::to_string(difference * 1e6));
-    EXPECT_LE(difference, kWideTolerance);
+    ASSERT_TRUE(cuda::WideFits(device_weight.view, groups));
+    const Tensor x = RandomTensor(most, columns * groups, random);
+    const DeviceRows wide_x(x, ColumnOrder::kFp8Wide), direct_x(x, ColumnOrder::kFp8);
+    const DeviceFloats direct(most, outputs);
+    cuda::DirectLinear(nullptr, direct_x.From(0), most, device_weight.view, groups, direct.view());
+    const Tensor all = direct.Get();
     for (const int64_t count : counts) {
       for (const int64_t first : {int64_t{0}, int64_t{37}, most - count}) {
         if (first < 0 || first + count > most) continue;
-        ASSERT_TRUE(SameBits(RunWide(device_x, first, count, device_weight.view, groups).view(),
-                             all.Gather(Range(first, count)).view()))
+        const DeviceFloats out(count, outputs);
+        ASSERT_TRUE(cuda::WideLinear(nullptr, wide_x.From(first), count, device_weight.view, groups, out.view()));
+        ASSERT_EQ(cudaGetLastError(), cudaSuccess);
+        ASSERT_TRUE(SameBits(out.Get().view(), all.Gather(Range(first, count)).view()))
             << count << " rows from row " << first;
       }
     }
   }
 };
 
-TEST_F(CudaWide, Linear) {
-  const std::vector<int64_t> counts = {1, 63, 64, 65, 127, 128, 129, 200, 256, 257};
-  Linear(128, 64, 1, 300, counts);
-  Linear(384, 192, 1, 300, counts);
+TEST_F(CudaWide, LinearHasTheBitsOfDirectLinear) {
+  const std::vector<int64_t> counts = {1, 63, 64, 65, 127, 128, 129, 200, 256, 257, 300};
+  Linear(256, 512, 1, 300, counts);
+  Linear(768, 576, 1, 300, counts);  // nine steps: one stretch of the columns has two
   Linear(256, 1280, 1, 300, counts);
-  Linear(384, 320, 3, 300, counts);
-  Linear(128, 5120, 1, 70, {1, 63, 64, 65});
+  Linear(768, 704, 3, 300, counts);
+  Linear(256, 5120, 1, 70, {1, 63, 64, 65, 70});
 }
 
-/// Rows of the pool for each expert.
-using Layout = std::vector<std::vector<int64_t>>;
-
-class CudaWideExperts : public CudaWide {
- protected:
-  // D 320 is an odd number of steps; N 256 two blocks of outputs.
-  void Make(int64_t experts, int64_t outputs, int64_t columns, int64_t pool) {
-    outputs_ = outputs;
-    pool_ = RandomTensor(pool, columns, random_);
-    std::vector<const uint8_t*> values, scales;
-    for (int64_t e = 0; e < experts; ++e) {
-      host_.push_back(RandomWeight(WeightFormat::kF4Row32, outputs, columns, random_));
-      device_.emplace_back(host_.back().view());
-      values.push_back(device_.back().view.data);
-      scales.push_back(device_.back().view.scale);
-    }
-    tables_.emplace_back(values);
-    tables_.emplace_back(scales);
-  }
-  /// most_rows 0: the largest count. every: experts without rows are listed as active too.
-  Tensor Run(const Layout& layout, int most_rows, bool every) {
-    std::vector<int32_t> active, offsets(1, 0);
-    std::vector<int64_t> rows;
-    int largest = 0;
-    for (size_t e = 0; e < layout.size(); ++e) {
-      rows.insert(rows.end(), layout[e].begin(), layout[e].end());
-      offsets.push_back(static_cast<int32_t>(rows.size()));
-      if (every || !layout[e].empty()) active.push_back(static_cast<int32_t>(e));
-      largest = std::max(largest, static_cast<int>(layout[e].size()));
-    }
-    const DeviceBytes device_active(active), device_offsets(offsets);
-    const DeviceRows x(pool_.Gather(rows), ColumnOrder::kFp4);
-    cuda::WideExperts experts;
-    experts.values = tables_[0].as<const uint8_t*>();
-    experts.scales = tables_[1].as<const uint8_t*>();
-    experts.active = device_active.as<int32_t>();
-    experts.offsets = device_offsets.as<int32_t>();
-    experts.active_count = static_cast<int>(active.size());
-    experts.most_rows = most_rows == 0 ? largest : most_rows;
-    experts.outputs = outputs_;
-    experts.columns = pool_.columns();
-    const DeviceFloats out(std::ssize(rows), outputs_);
-    EXPECT_TRUE(cuda::WideExpertsProduct(nullptr, x.From(0), std::ssize(rows), experts, out.view()));
-    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-    return out.Get();
-  }
-  /// `base` has the whole pool for every expert.
-  void ExpectRows(const Layout& layout, const Tensor& actual, const Tensor& base) {
-    std::vector<int64_t> from;
-    for (size_t e = 0; e < layout.size(); ++e) {
-      for (const int64_t row : layout[e]) from.push_back(static_cast<int64_t>(e) * pool_.rows() + row);
-    }
-    ASSERT_TRUE(SameBits(actual.view(), base.Gather(from).view()));
-  }
-  Tensor Base() {
-    const Tensor base = Run(Layout(host_.size(), Range(0, pool_.rows())), 0, true);
-    double difference = 0;
-    for (size_t e = 0; e < host_.size(); ++e) {
-      const Tensor expected = Reference(pool_, host_[e], 1);
-      const Tensor actual = base.Gather(Range(static_cast<int64_t>(e) * pool_.rows(), pool_.rows()));
-      difference = std::max(difference, Difference(actual, expected));
-    }
-    RecordProperty("difference", std::to_string(difference * 1e6));
-    EXPECT_LE(difference, kWideTolerance);
-    return base;
-  }
-
-  Random random_{12};
-  Tensor pool_{0, 0};
-  std::vector<OwnedWeight> host_;
-  std::vector<DeviceWeight> device_;
-  std::vector<DeviceBytes> tables_;
-  int64_t outputs_ = 0;
-};
-
-TEST_F(CudaWideExperts, UnevenRows) {
-  Make(7, 256, 320, 300);
-  const Tensor base = Base();
-  for (const std::vector<int64_t>& counts : std::vector<std::vector<int64_t>>{{0, 1, 63, 64, 65, 0, 128},
-                                                                              {1, 0, 0, 0, 0, 0, 0},
-                                                                              {127, 128, 1, 0, 63, 65, 0},
-                                                                              {0, 200, 1, 129, 64, 0, 257},
-                                                                              {300, 0, 65, 0, 256, 191, 193}}) {
-    SCOPED_TRACE(testing::PrintToString(counts));
-    Layout layout;
-    for (const int64_t count : counts) {
-      // Other rows at other places of a tile for every expert, in descending order for every second one.
-      std::vector<int64_t> rows = Range(std::min<int64_t>(300 - count, 17 + std::ssize(layout)), count);
-      if (layout.size() % 2 == 1) std::reverse(rows.begin(), rows.end());
-      layout.push_back(rows);
-    }
-    for (const int most_rows : {0, 520}) {  // 520: the other height of blocks where counts are small
-      for (const bool every : {false, true}) ExpectRows(layout, Run(layout, most_rows, every), base);
-    }
-  }
-}
-
-TEST_F(CudaWideExperts, ReleasedDepth) {
-  Make(2, 128, 5120, 66);
-  const Tensor base = Base();
-  const Layout layout = {Range(1, 65), Range(30, 1)};
-  ExpectRows(layout, Run(layout, 0, false), base);
+TEST_F(CudaWide, TakesNoShapeThatWouldRoundOtherwise) {
+  WeightMatrix weight;
+  weight.format = WeightFormat::kF8Block32;
+  weight.rows = 256;
+  weight.columns = 448;  // a warp of DirectLinear would have no columns
+  EXPECT_FALSE(cuda::WideFits(weight, 1));
+  weight.columns = 512;
+  EXPECT_TRUE(cuda::WideFits(weight, 1));
+  EXPECT_FALSE(cuda::WideFits(weight, 2));  // half a cluster a group
 }
 
 TEST(CudaQuantise, RowsLikeReference) {
@@ -211,7 +110,9 @@ TEST(CudaQuantise, RowsLikeReference) {
       const Tensor x = RandomTensor(rows, columns, random);
       Tensor expected(rows, columns);
       for (int64_t t = 0; t < rows; ++t) reference::QuantiseActivations(x.row(t), columns, expected.row(t));
-      for (const ColumnOrder order : {ColumnOrder::kPlain, ColumnOrder::kFp8, ColumnOrder::kFp4}) {
+      for (const ColumnOrder order :
+           {ColumnOrder::kPlain, ColumnOrder::kFp8, ColumnOrder::kFp4, ColumnOrder::kFp8Wide, ColumnOrder::kFp4Wide}) {
+        if (columns % 128 != 0 && order > ColumnOrder::kFp4) continue;
         SCOPED_TRACE(testing::Message() << rows << " rows of " << columns << ", order " << static_cast<int>(order));
         ASSERT_TRUE(SameBits(DeviceRows(x, order).Plain(order).view(), expected.view()));
       }
@@ -221,7 +122,7 @@ TEST(CudaQuantise, RowsLikeReference) {
 
 TEST(CudaQuantise, SwiGluLikeReference) {
   Random random(14);
-  for (const int64_t columns : {32, 96, 2304}) {
+  for (const int64_t columns : {128, 384, 2304}) {
     for (const int64_t rows : {1, 63, 65, 200}) {
       for (const float limit : {0.0f, 10.0f}) {
         SCOPED_TRACE(testing::Message() << rows << " rows of " << columns << ", limit " << limit);
@@ -235,7 +136,7 @@ TEST(CudaQuantise, SwiGluLikeReference) {
                              quantised.From(0));
         cuda::WeightedSwiGlu(nullptr, device_gate.view(), device_up.view(), device_weights.as<float>(), limit,
                              hidden.view());
-        cuda::QuantiseRows(nullptr, hidden.view(), ColumnOrder::kFp4, in_two_steps.From(0));
+        cuda::QuantiseRows(nullptr, hidden.view(), ColumnOrder::kFp4Wide, in_two_steps.From(0));
         ASSERT_EQ(quantised.Get(), in_two_steps.Get());
 
         Tensor expected(rows, columns);
@@ -246,7 +147,7 @@ TEST(CudaQuantise, SwiGluLikeReference) {
         }
         // An ulp of the exponential can be one step of E4M3: an eighth of the value, or 2^-9 of the group's scale,
         // which is at most 2^-7 of its largest value; twice that, since the scale itself can flip.
-        const Tensor actual = quantised.Plain(ColumnOrder::kFp4);
+        const Tensor actual = quantised.Plain(ColumnOrder::kFp4Wide);
         int64_t different = 0;
         for (int64_t t = 0; t < rows; ++t) {
           for (int64_t group = 0; group < columns; group += 32) {
@@ -267,38 +168,34 @@ TEST(CudaQuantise, SwiGluLikeReference) {
 }
 
 // Shapes for tools that are a thousand times slower (bench/gpu.sh racecheck).
-class CudaSmall : public CudaWideExperts {};
+class CudaSmall : public CudaWide {
+ protected:
+  Random random_{12};
+};
 
-TEST_F(CudaSmall, WideLinear) { Linear(128, 384, 1, 130, {65}); }
-
-TEST_F(CudaSmall, WideExperts) {
-  Make(3, 128, 384, 70);
-  const Tensor base = Base();
-  const Layout layout = {Range(3, 65), {}, Range(0, 1)};
-  ExpectRows(layout, Run(layout, 0, true), base);
-  ExpectRows(layout, Run(layout, 260, false), base);
-}
+TEST_F(CudaSmall, WideLinear) { Linear(256, 576, 1, 130, {65, 130}); }
 
 TEST_F(CudaSmall, Skinny) {
   CudaOptions options;
   options.keep_weights = false;
   auto ops = MakeCudaOps(options);
   ASSERT_TRUE(ops.ok()) << ops.status().message();
-  const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, 128, 1280, random_);
+  const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, 256, 1280, random_);
   const OwnedWeight plain = RandomWeight(WeightFormat::kBF16, 16, 1280, random_);
-  const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 128, 768, random_);
-  const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 128, 768, random_);
-  const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 128, random_);
+  const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 256, 768, random_);
+  const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 256, 768, random_);
+  const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 256, random_);
   ASSERT_TRUE(cuda::SkinnyExpertsFit(w1, w2));
   const std::vector<ExpertWeights> experts(2, {w1, w2, w3});
   const auto reference = MakeReferenceOps();
   for (const auto& [rows, feed] : {std::pair{3, cuda::SkinnyFeed::kThreads},
-                                   {17, cuda::SkinnyFeed::kThreads},
+                                   {15, cuda::SkinnyFeed::kThreads},
                                    {3, cuda::SkinnyFeed::kBulk},
-                                   {17, cuda::SkinnyFeed::kBulk}}) {
+                                   {15, cuda::SkinnyFeed::kBulk},
+                                   {70, cuda::SkinnyFeed::kAuto}}) {  // the wide products
     cuda::UseSkinnyFeed(feed);
     const Tensor x = RandomTensor(rows, 1280, random_), y = RandomTensor(rows, 768, random_);
-    Tensor linear(rows, 128), mixed(rows, 768), expected(rows, 768), routing(rows, 2);
+    Tensor linear(rows, 256), mixed(rows, 768), expected(rows, 768), routing(rows, 2);
     ops.value()->Linear(x, weight, ActivationFormat::kFp8Groups32, 1, linear);
     EXPECT_LE(Difference(linear, Reference(x, weight, 1)), 2e-5);
     for (const WeightMatrix& exact : {weight.view(), plain.view()}) {

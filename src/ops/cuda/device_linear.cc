@@ -5,8 +5,14 @@
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/skinny.h"
+#include "ops/cuda/wide.h"
 
 namespace deepinfer::cuda {
+namespace {
+
+constexpr int64_t kMostDirectRows = 64;
+
+}  // namespace
 
 void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const WeightMatrix& weight,
                   ActivationFormat activation, int groups, FloatView out) {
@@ -14,15 +20,17 @@ void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const Wei
   const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
   const bool tensor_cores = products == CudaProducts::kTensorCores;
   if (tensor_cores && DirectLinearFits(weight, groups)) {
-    if (quantised) {
-      const Bf16Rows rows = s.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp8);
-      s.Launch(&DirectLinear, rows, x.rows, weight, groups, out);
-      return;
+    // The same bits either way; two blocks of the wide product read 256 outputs' weights for up to 128 rows.
+    const bool wide = x.rows > kMostDirectRows && WideFits(weight, groups) && out.stride % 2 == 0;
+    const Bf16Rows rows = s.Prepare(x, quantised ? Preparation::kQuantised : Preparation::kTerms,
+                                    wide ? ColumnOrder::kFp8Wide : ColumnOrder::kFp8);
+    const FloatView results = quantised ? out : s.Temporary(kExactTerms * x.rows, out.columns);
+    if (wide) {
+      s.Launch(&WideLinear, rows, results.rows, weight, groups, results);
+    } else {
+      s.Launch(&DirectLinear, rows, results.rows, weight, groups, results);
     }
-    const Bf16Rows terms = s.Prepare(x, Preparation::kTerms, ColumnOrder::kFp8);
-    const FloatView results = s.Temporary(kExactTerms * x.rows, out.columns);
-    s.Launch(&DirectLinear, terms, results.rows, weight, groups, results);
-    s.Launch(&JoinTerms, results, out);
+    if (!quantised) s.Launch(&JoinTerms, results, out);
     return;
   }
   if (tensor_cores && Bf16LinearFits(weight, groups)) {

@@ -7,11 +7,12 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny.h"
+#include "ops/cuda/skinny_plan.h"
 
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = kDirectWarps;
 constexpr int kTileRows = 16;
 constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
 constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
@@ -31,8 +32,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int first_output = static_cast<int>(blockIdx.y) * kTileRows * MT;
   const int columns = static_cast<int>(weight.columns);
   const int steps = columns / kStepColumns;
-  const int begin = steps * warp / kWarps;
-  const int end = steps * (warp + 1) / kWarps;
+  const int begin = DirectFirstStep(steps, warp);
+  const int end = DirectFirstStep(steps, warp + 1);
   const uint8_t* const values = weight.data + int64_t{first_output + g} * columns + t * 16;
   const uint8_t* scales[MT];
 #pragma unroll
@@ -115,8 +116,8 @@ __global__ void __launch_bounds__(kWarps * 32)
       const int r = i % kTileRows;
       const int token = i / kTileRows;
       if (first_token + token >= rows) break;
-      float sum = 0;
-      for (int w = 0; w < kWarps; ++w) sum += sums[w][r][token];
+      float sum = sums[0][r][token];
+      for (int w = 1; w < kWarps; ++w) sum += sums[w][r][token];
       RowOf(out, first_token + token)[first_output + m * kTileRows + r] = sum * kSkinnyFactor;
     }
   }

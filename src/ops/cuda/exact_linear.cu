@@ -26,7 +26,7 @@ __global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows ou
   StartKernelBehind();
   const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= x.columns) return;
-  const int64_t place = c / 32 * 32 + PlaceOf(order, static_cast<int>(c % 32));
+  const int64_t place = PlaceOf(order, c);
   float rest = RowOf(x, blockIdx.x)[c];
 #pragma unroll
   for (int term = 0; term < kExactTerms; ++term) {

@@ -24,14 +24,13 @@ struct DeviceRouting {
   int64_t experts = 0;
   int active_count = 0;  ///< most experts that can have a slot
   int tile_count = 0;
-  int tile_rows = 0;
   int32_t* offsets = nullptr;       // [E + 1]
   int32_t* order = nullptr;         // [T * K] slot at each place
   int32_t* places = nullptr;        // [T * K] place of each slot
   int32_t* active = nullptr;        // [active_count] experts with a slot, ascending, then -1
   float* weights = nullptr;         // [T * K] by slot
   float* placed_weights = nullptr;  // [T * K] by place
-  ExpertTile* tiles = nullptr;      // [tile_count] tile_rows places of an expert each, then -1
+  ExpertTile* tiles = nullptr;      // [tile_count] kWideTileRows places of an expert each, then -1
 
   constexpr int64_t slots() const { return rows * per_token; }
 };
@@ -53,8 +52,7 @@ ExpertsPlan PlanOf(const DeviceRouting& routing, const DeviceExpert* experts, in
 int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
 void SkinnyExpertsLayer(cudaStream_t stream, ConstFloatView x, const ExpertsPlan& plan, void* scratch, FloatView out);
 
-/// The same for many rows; SM90 only (WideFits), inner and columns multiples of 128. Another order of sums than the
-/// skinny one, so other bits. False when a launch could not be made.
+/// The same for many rows, with the same bits; SM90 only (WideFits). False when a launch could not be made.
 int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
 bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
                       void* scratch, FloatView out);

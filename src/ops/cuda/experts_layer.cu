@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kGroupsOfBlock = 8;  // a warp each
 
-// Row t of x to row t of out, or to the rows places[t * per_token ..].
+// Row t of x to row t of out, or, in the order of the wide products, to the rows places[t * per_token ..].
 __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int per_token, Bf16Rows out) {
   WaitForKernelAhead();
   StartKernelBehind();
@@ -21,12 +21,12 @@ __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int
   const int64_t group = int64_t{blockIdx.x} * kGroupsOfBlock + threadIdx.x / 32;
   if (group >= x.columns / 32) return;
   const int64_t t = blockIdx.y;
-  const float value = RowOf(x, t)[group * 32 + lane];
-  uint16_t* const first = out.values + group * 32;
-  if (places == nullptr) return StoreGroup(value, ColumnOrder::kFp4, first + t * out.columns, lane);
+  const int64_t column = group * 32 + lane;
+  const float value = RowOf(x, t)[column];
+  if (places == nullptr) return StoreGroup(value, ColumnOrder::kFp4, out.values + t * out.columns, column);
   const uint16_t quantised = QuantiseInGroup(value);
   for (int k = 0; k < per_token; ++k) {
-    first[places[t * per_token + k] * out.columns + PlaceOf(ColumnOrder::kFp4, lane)] = quantised;
+    out.values[places[t * per_token + k] * out.columns + PlaceOf(ColumnOrder::kFp4Wide, column)] = quantised;
   }
 }
 
@@ -82,9 +82,7 @@ DeviceRouting TakeRouting(Pieces& pieces, int64_t rows, int per_token, int64_t e
   routing.experts = experts;
   const int64_t slots = routing.slots();
   routing.active_count = static_cast<int>(std::min(experts, slots));
-  // Where experts have one low tile each on average, few would fill a high one.
-  routing.tile_rows = slots <= experts * (kLowTileRows / 2) ? kLowTileRows : kHighTileRows;
-  routing.tile_count = static_cast<int>(slots / routing.tile_rows) + routing.active_count;
+  routing.tile_count = static_cast<int>(slots / kWideTileRows) + routing.active_count;
   routing.offsets = pieces.Take<int32_t>(experts + 1);
   routing.order = pieces.Take<int32_t>(slots);
   routing.places = pieces.Take<int32_t>(slots);
@@ -183,10 +181,10 @@ bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting
     experts.values = reinterpret_cast<const uint8_t* const*>(plan.experts) + 2 * matrix;
     experts.scales = experts.values + 1;
     experts.pointer_step = kStep;
+    experts.near = plan.experts;
     experts.offsets = routing.offsets;
     experts.tiles = routing.tiles;
     experts.tile_count = routing.tile_count;
-    experts.tile_rows = routing.tile_rows;
     experts.outputs = to.columns;
     experts.columns = from.columns;
     return WideExpertsProduct(stream, from, slots, experts, to);

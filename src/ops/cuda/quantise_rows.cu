@@ -13,7 +13,7 @@ __global__ void QuantiseRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t group = OwnColumn() / 32; group < x.columns / 32; group += ColumnStep() / 32) {
     const float value = RowOf(x, blockIdx.x)[group * 32 + lane];
-    StoreGroup(value, order, out.values + blockIdx.x * out.columns + group * 32, lane);
+    StoreGroup(value, order, out.values + blockIdx.x * out.columns, group * 32 + lane);
   }
 }
 

@@ -73,7 +73,7 @@ __device__ void SortSlots(const TensorView<const int32_t>& picks, const ConstFlo
       count += before;
     }
   }
-  const int tiles = (count + out.tile_rows - 1) / out.tile_rows;
+  const int tiles = (count + kWideTileRows - 1) / kWideTileRows;
   uint64_t before, all;
   BlockSums(PackCounts(count, tiles), before, all);
   if (thread < experts) {
@@ -82,7 +82,7 @@ __device__ void SortSlots(const TensorView<const int32_t>& picks, const ConstFlo
     out.offsets[thread] = first;
     if (thread == experts - 1) out.offsets[experts] = first + count;
     if (count > 0) out.active[ActiveOf(before)] = thread;
-    for (int i = 0; i < tiles; ++i) out.tiles[TilesOf(before) + i] = {thread, i * out.tile_rows};
+    for (int i = 0; i < tiles; ++i) out.tiles[TilesOf(before) + i] = {thread, i * kWideTileRows};
   }
   for (int i = ActiveOf(all) + thread; i < out.active_count; i += static_cast<int>(blockDim.x)) out.active[i] = -1;
   for (int i = TilesOf(all) + thread; i < out.tile_count; i += static_cast<int>(blockDim.x)) out.tiles[i] = {-1, 0};

@@ -10,7 +10,7 @@
 #include <atomic>
 
 #include "ops/cuda/skinny_block.cuh"
-#include "ops/cuda/tensor_map.h"
+#include "ops/cuda/space_map.cuh"
 #include "ops/cuda/wgmma.cuh"
 
 namespace deepinfer::cuda {
@@ -39,29 +39,6 @@ struct BoxLayout {
   static constexpr int kBytes = kBoxRows * kRowBytes;
 };
 
-/// A tensor map that has all matrices with rows of `pitch` bytes: it covers 2^31 such rows from `base` on, whatever
-/// lies there, and a matrix begins at some row and column of it. So experts need no map each.
-struct SpaceMap {
-  CUtensorMap map;
-  const uint8_t* base;
-};
-
-/// 2^30 rows before `near`, or the first address where there are none.
-constexpr uintptr_t SpaceBase(uintptr_t near, int64_t pitch) {
-  const uintptr_t back = static_cast<uintptr_t>(pitch) << 30;
-  return (near > back + 256 ? near - back : 256) & ~uintptr_t{255};
-}
-static_assert(SpaceBase(0x7f5e4a000000, 256) == 0x7f1e4a000000, "all bits of an address");
-static_assert(SpaceBase(0xa02000000, 2560) == 256);
-
-/// `near`: an address within 2^30 rows of all matrices. pitch: a multiple of 16.
-inline bool MakeSpaceMap(const void* near, int64_t pitch, SpaceMap* space) {
-  space->base = reinterpret_cast<const uint8_t*>(SpaceBase(reinterpret_cast<uintptr_t>(near), pitch));
-  // Columns of two rows: a matrix that begins inside a row goes on in the next.
-  return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_UINT8, space->base, (int64_t{1} << 31) - 1, 2 * pitch, pitch, kBoxRows,
-                       BoxLayout::kRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, &space->map);
-}
-
 /// 128 weight rows: where their first box begins, and their scales, contiguous.
 struct BoxSource {
   const CUtensorMap* map;
@@ -73,11 +50,13 @@ struct BoxSource {
 /// Rows `row` on of the matrix at `values`.
 __device__ __forceinline__ BoxSource BoxIn(const SpaceMap& space, const uint8_t* values, int64_t row, uint32_t pitch,
                                            const uint8_t* scales) {
-  const uint64_t offset = static_cast<uint64_t>(values - space.base);
-  const uint64_t first = offset / pitch;
-  const uint64_t box = first + static_cast<uint64_t>(row);
-  if (box >> 31 != 0) __trap();  // outside the map: TMA would bring zeros, or what lies elsewhere
-  return {&space.map, static_cast<int>(offset - first * pitch), static_cast<int>(box), scales};
+  const SpacePlace place = PlaceIn(space, values, row, pitch);
+  return {&space.map, place.column, place.row, scales};
+}
+
+/// A map of all experts' matrices with rows of `pitch` bytes; near: an address by theirs.
+inline bool MakeBoxMap(const void* near, int64_t pitch, SpaceMap* space) {
+  return MakeSpaceMap(near, pitch, kBoxRows, BoxLayout::kRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, space);
 }
 
 /// What a lane of the bringing warp copies of the activation rows: piece lane % 16 of every second row.

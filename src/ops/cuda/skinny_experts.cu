@@ -7,8 +7,8 @@ namespace deepinfer::cuda {
 namespace {
 
 // Clusters of blocks that share the columns.
-constexpr int kGateUpParts = 2;
-constexpr int kDownParts = 2;
+constexpr int kGateUpParts = kExpertParts;
+constexpr int kDownParts = kExpertParts;
 constexpr int kDownRows = 2 * kSkinnyRows;  // two tiles a warp
 
 constexpr int ExpertBlocks(int row_tiles) { return row_tiles <= 2 ? 2 : 1; }  // on an SM, bulk
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
         up = fminf(fmaxf(up, -plan.limit), plan.limit);
       }
       const int64_t slot = rows.order[first + n];
-      StoreGroup(gate * Sigmoid(gate) * up * plan.weights[slot], ColumnOrder::kFp4,
-                 hidden.values + slot * plan.inner + block_row + group * 32, lane);
+      StoreGroup(gate * Sigmoid(gate) * up * plan.weights[slot], ColumnOrder::kFp4, hidden.values + slot * plan.inner,
+                 block_row + group * 32 + lane);
     }
     if (bulk) FenceSharedForAsync();
     __syncwarp();
@@ -210,8 +210,8 @@ void Launch(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, con
     const BulkSize sizes[2] = {
         SizeOfBulk<NT>(plan.columns, ExpertBlocks(NT), static_cast<int>(Blocks(plan.columns, kSkinnyChunk * 2))),
         SizeOfBulk<NT>(plan.inner, ExpertBlocks(NT), static_cast<int>(Blocks(plan.inner, kSkinnyChunk * 2)))};
-    if (sizes[0].stages > 0 && sizes[1].stages > 0 && MakeSpaceMap(plan.experts, plan.columns / 2, &spaces[0]) &&
-        MakeSpaceMap(plan.experts, plan.inner / 2, &spaces[1])) {
+    if (sizes[0].stages > 0 && sizes[1].stages > 0 && MakeBoxMap(plan.experts, plan.columns / 2, &spaces[0]) &&
+        MakeBoxMap(plan.experts, plan.inner / 2, &spaces[1])) {
       ++feed_choice.bulk_launches;
       return LaunchFed<true, NT>(stream, plan, x, hidden, parts, spaces, sizes);
     }

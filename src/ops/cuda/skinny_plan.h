@@ -11,6 +11,12 @@ inline constexpr int kSkinnyTile = 16;    // weight rows of an MMA
 inline constexpr int kSkinnyWarps = 8;    // of a block; each has rows of its own
 inline constexpr int kSkinnyRows = kSkinnyWarps * kSkinnyTile;
 
+inline constexpr int kExpertParts = 2;  // of the columns of an expert's weight: a block of a cluster each
+inline constexpr int kDirectWarps = 8;  // DirectLinear: each has a stretch of the columns
+
+/// First step of 64 columns of stretch `warp`; the last stretch ends at `steps`.
+constexpr int DirectFirstStep(int steps, int warp) { return steps * warp / kDirectWarps; }
+
 /// First chunk of part `part`; the last part ends at `chunks`.
 constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }
 

@@ -9,19 +9,6 @@
 
 namespace deepinfer::cuda {
 
-/// Where column `c` < 32 of a group lies.
-__device__ __forceinline__ int PlaceOf(ColumnOrder order, int c) {
-  switch (order) {
-    case ColumnOrder::kPlain:
-      return c;
-    case ColumnOrder::kFp8:  // 0 2 1 3
-      return (c & ~3) | (c & 1) << 1 | (c >> 1 & 1);
-    case ColumnOrder::kFp4:  // 0 4 1 5 2 6 3 7
-      return (c & ~7) | (c & 3) << 1 | (c >> 2 & 1);
-  }
-  return c;
-}
-
 /// Quantises a group of 32 columns, one a lane: this lane's as BF16.
 __device__ __forceinline__ uint16_t QuantiseInGroup(float value) {
   const uint8_t byte = Fp8ScaleByte(GroupMaximum(fabsf(value), 32));
@@ -30,9 +17,9 @@ __device__ __forceinline__ uint16_t QuantiseInGroup(float value) {
   return static_cast<uint16_t>(__float_as_uint(code * E8m0ToFloat(byte)) >> 16);
 }
 
-/// The same, stored at `out`.
-__device__ __forceinline__ void StoreGroup(float value, ColumnOrder order, uint16_t* out, int lane) {
-  out[PlaceOf(order, lane)] = QuantiseInGroup(value);
+/// The same, stored in its place of the row that starts at `out`; a warp has 32 columns that follow one another.
+__device__ __forceinline__ void StoreGroup(float value, ColumnOrder order, uint16_t* out, int64_t column) {
+  out[PlaceOf(order, column)] = QuantiseInGroup(value);
 }
 
 }  // namespace deepinfer::cuda

@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "ops/cuda/experts.h"
+#include "ops/cuda/wide.h"
 
 namespace deepinfer::cuda {
 namespace {
 
 constexpr int64_t kMostSlots = 65536;
 constexpr size_t kMostExperts = 512;
+constexpr int64_t kWideRowsOfExpert = 16;  // on average: from there on the wide products are faster
 
 // The addresses of all experts of a layer, on the device; made once where weights stay.
 const DeviceExpert* ExpertTable(Staging& staging, std::span<const ExpertWeights> experts) {
@@ -47,12 +49,21 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   const ConstFloatView device_weights = staging.In(weights);
   const DeviceExpert* table = ExpertTable(staging, experts);
   uint8_t* memory = staging.Room<uint8_t>(RoutingBytes(x.rows, per_token, count));
-  uint8_t* scratch = staging.Room<uint8_t>(SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner));
+  // The same bits either way.
+  const bool wide = x.rows * per_token >= kWideRowsOfExpert * count && WideFits(experts.front().w1, 1) &&
+                    WideFits(experts.front().w2, 1) && out.stride % 2 == 0;
+  const int64_t bytes = wide ? WideExpertsScratchBytes(x.rows, per_token, x.columns, inner)
+                             : SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner);
+  uint8_t* scratch = staging.Room<uint8_t>(bytes);
   if (!staging.ok()) return;
   const DeviceRouting routing = PlaceRouting(memory, x.rows, per_token, count);
   staging.Launch(&SortByExpert, picks, device_weights, routing);
-  staging.Launch(&SkinnyExpertsLayer, x, PlanOf(routing, table, x.columns, inner, limit), static_cast<void*>(scratch),
-                 out);
+  const ExpertsPlan plan = PlanOf(routing, table, x.columns, inner, limit);
+  if (wide) {
+    staging.Launch(&WideExpertsLayer, x, routing, plan, static_cast<void*>(scratch), out);
+  } else {
+    staging.Launch(&SkinnyExpertsLayer, x, plan, static_cast<void*>(scratch), out);
+  }
 }
 
 }  // namespace deepinfer::cuda

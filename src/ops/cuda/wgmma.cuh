@@ -40,6 +40,17 @@ __device__ __forceinline__ void LoadBox(uint32_t shared, const CUtensorMap* map,
       : "memory");
 }
 
+/// The same to the same place, and barrier, of every block of the cluster in `mask`.
+template <uint16_t mask>
+__device__ __forceinline__ void LoadBoxForAll(uint32_t shared, const CUtensorMap* map, int column, int row,
+                                              uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, "
+      "%3}], [%4], %5;" ::"r"(shared),
+      "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(mask)
+      : "memory");
+}
+
 /// `bytes` contiguous bytes; all three are multiples of 16.
 __device__ __forceinline__ void LoadBulk(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
@@ -63,6 +74,10 @@ __device__ __forceinline__ void StorePeer128(uint32_t peer, float a, float b, fl
 }
 __device__ __forceinline__ void BarrierArrivePeer(uint32_t peer_barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(peer_barrier) : "memory");
+}
+/// Arrival at a barrier of any block of the cluster that says only that this thread has read: no stores go with it.
+__device__ __forceinline__ void BarrierArriveRead(uint32_t peer_barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(peer_barrier) : "memory");
 }
 __device__ __forceinline__ void BarrierWaitPeer(uint32_t barrier, uint32_t parity) {
   asm volatile(
