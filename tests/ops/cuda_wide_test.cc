@@ -286,16 +286,18 @@ TEST_F(CudaSmall, Skinny) {
   ASSERT_TRUE(ops.ok()) << ops.status().message();
   const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, 128, 1280, random_);
   const OwnedWeight plain = RandomWeight(WeightFormat::kBF16, 16, 1280, random_);
-  const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 128, 768, random_);
-  const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 128, 768, random_);
-  const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 128, random_);
+  const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 256, 768, random_);
+  const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 256, 768, random_);
+  const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 256, random_);
   ASSERT_TRUE(cuda::SkinnyExpertsFit(w1, w2));
   const std::vector<ExpertWeights> experts(2, {w1, w2, w3});
   const auto reference = MakeReferenceOps();
   for (const auto& [rows, feed] : {std::pair{3, cuda::SkinnyFeed::kThreads},
                                    {17, cuda::SkinnyFeed::kThreads},
                                    {3, cuda::SkinnyFeed::kBulk},
-                                   {17, cuda::SkinnyFeed::kBulk}}) {
+                                   {17, cuda::SkinnyFeed::kBulk},
+                                   {3, cuda::SkinnyFeed::kDirect},
+                                   {17, cuda::SkinnyFeed::kDirect}}) {
     cuda::UseSkinnyFeed(feed);
     const Tensor x = RandomTensor(rows, 1280, random_), y = RandomTensor(rows, 768, random_);
     Tensor linear(rows, 128), mixed(rows, 768), expected(rows, 768), routing(rows, 2);

@@ -11,6 +11,7 @@ inline constexpr int kSkinnyTile = 16;    // weight rows of an MMA
 inline constexpr int kSkinnyWarps = 8;    // of a block; each has rows of its own
 inline constexpr int kSkinnyRows = kSkinnyWarps * kSkinnyTile;
 
+inline constexpr int kColumnParts = 2;  // of the columns, with sums of their own
 /// First chunk of part `part`; the last part ends at `chunks`.
 constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }
 
