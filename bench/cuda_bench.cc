@@ -1,8 +1,9 @@
 // Times the CUDA kernels at released widths against the limits of this GPU, measured in the same run: reads of device
 // memory, and a BF16 matrix product of cuBLAS.
 //
-// Usage: cuda_bench [--cublas=libcublas.so.13] [--only=PART OF A NAME] [--stages=MOST STAGES OF THE BULK FEED] [--bulk]
-// --bulk: layers of experts use the bulk feed always.
+// Usage: cuda_bench [--cublas=libcublas.so.13] [--only=PART OF A NAME] [--stages=MOST STAGES OF THE BULK FEED]
+// [--bulk|--direct]
+// --bulk, --direct: layers of experts use that feed always.
 #include "cuda_bench.h"
 
 #include <dlfcn.h>
@@ -146,6 +147,7 @@ int Main(int argc, char** argv) {
     if (std::strncmp(argv[i], "--only=", 7) == 0) bench.only = argv[i] + 7;
     if (std::strncmp(argv[i], "--stages=", 9) == 0) bench.stages = std::atoi(argv[i] + 9);
     if (std::strcmp(argv[i], "--bulk") == 0) bench.feed = cuda::SkinnyFeed::kBulk;
+    if (std::strcmp(argv[i], "--direct") == 0) bench.feed = cuda::SkinnyFeed::kDirect;
   }
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, 0), "no GPU");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cuda_bench.h"
+#include "ops/cuda/direct_experts.h"
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/wide.h"
@@ -166,13 +167,20 @@ void BenchExperts(const Bench& bench) {
       cuda::SkinnyExperts(bench.stream, plan, x.quantised, {hidden.as<uint16_t>(), kInner},
                           {parts.as<float>(), slots, kWidth});
     };
-    for (const cuda::SkinnyFeed feed : {cuda::SkinnyFeed::kThreads, cuda::SkinnyFeed::kBulk}) {
-      char name[96];
-      std::snprintf(name, sizeof name, "fp4 experts, %ld of %ld rows%s", static_cast<long>(c.active),
-                    static_cast<long>(c.rows_each), feed == cuda::SkinnyFeed::kBulk ? ", bulk" : "");
-      cuda::UseSkinnyFeed(feed, bench.stages);
-      bench.Report(name, bench.Time(sets, run), static_cast<double>(c.active) * expert_bytes,
+    const auto report = [&](const std::string& how) {
+      bench.Report("fp4 experts, " + std::to_string(c.active) + " of " + std::to_string(c.rows_each) + " rows" + how,
+                   bench.Time(sets, run), static_cast<double>(c.active) * expert_bytes,
                    c.rows_each >= 16 ? static_cast<double>(slots) * 6.0 * kWidth * kInner : 0);
+    };
+    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
+    report("");
+    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kBulk, bench.stages);
+    report(", bulk");
+    for (int variant = 1; variant <= cuda::DirectExpertsVariants(); ++variant) {
+      const cuda::ExpertsVariant& form = cuda::DirectExpertsVariant(variant);
+      if (c.rows_each > form.rows) continue;
+      cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect, variant);
+      report(std::string(": ") + form.name);
     }
   }
   cuda::UseSkinnyFeed(bench.feed, bench.stages);

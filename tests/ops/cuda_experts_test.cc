@@ -145,7 +145,7 @@ TEST(CudaRouting, SortedAsTheHostSorts) {
   }
 }
 
-enum class Layer { kSkinny, kBulk, kWide };  // kSkinny: by threads; kBulk: the same with the bulk feed
+enum class Layer { kSkinny, kBulk, kDirect, kWide };  // kSkinny: by threads; kBulk, kDirect: with those feeds
 
 // Experts of small release-like shapes: D 512, I 768.
 class CudaExpertsLayer : public testing::Test {
@@ -213,7 +213,9 @@ class CudaExpertsLayer : public testing::Test {
     cuda::ExpertsPlan plan = cuda::PlanOf(routing, table_[0].as<cuda::DeviceExpert>(), kWidth, kInner, 10);
     if (most_rows > 0) plan.most_rows = most_rows;
     if (layer != Layer::kWide) {
-      cuda::UseSkinnyFeed(layer == Layer::kBulk ? cuda::SkinnyFeed::kBulk : cuda::SkinnyFeed::kThreads);
+      cuda::UseSkinnyFeed(layer == Layer::kBulk     ? cuda::SkinnyFeed::kBulk
+                          : layer == Layer::kDirect ? cuda::SkinnyFeed::kDirect
+                                                    : cuda::SkinnyFeed::kThreads);
       cuda::SkinnyExpertsLayer(Stream(), x, plan, scratch.layer_bytes.as<void>(), step.out.view());
       cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
     } else {
@@ -249,7 +251,7 @@ class CudaExpertsLayer : public testing::Test {
 };
 
 TEST_F(CudaExpertsLayer, LikeReference) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kDirect, Layer::kWide}) {
     if (!Has(layer)) continue;
     for (const bool crowded : {false, true}) {
       for (const int64_t rows : {1, 2, 8, 9, 31, 33, 50, 130}) {
@@ -263,7 +265,7 @@ TEST_F(CudaExpertsLayer, LikeReference) {
 
 // Promise 1: of the rows beside it, and of the kernels that a number of rows takes.
 TEST_F(CudaExpertsLayer, RowsAreIndependent) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kDirect, Layer::kWide}) {
     if (!Has(layer)) continue;
     for (const bool crowded : {false, true}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(layer) << " crowded " << crowded);
@@ -283,7 +285,7 @@ TEST_F(CudaExpertsLayer, ExpectedRowsDoNotShowInBits) {
   if (!Has(Layer::kSkinny)) GTEST_SKIP() << "no experts on tensor cores";
   const Tensor once = Run(Layer::kSkinny, Range(0, 70), true, 32);
   for (const int most_rows : {1, 16, 32}) {
-    for (const Layer layer : {Layer::kSkinny, Layer::kBulk}) {
+    for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kDirect}) {
       ASSERT_TRUE(SameBits(Run(layer, Range(0, 70), true, most_rows).view(), once.view()));
     }
   }
@@ -291,7 +293,7 @@ TEST_F(CudaExpertsLayer, ExpectedRowsDoNotShowInBits) {
 
 // Steps that follow each other at once in the same memory: no kernel may see the routing of the step before.
 TEST_F(CudaExpertsLayer, StepsInARow) {
-  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kWide}) {
+  for (const Layer layer : {Layer::kSkinny, Layer::kBulk, Layer::kDirect, Layer::kWide}) {
     if (!Has(layer)) continue;
     const Scratch scratch(64);
     std::vector<DeviceStep> steps;

@@ -10,6 +10,7 @@
 
 #include "cuda_test_util.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/direct_experts.h"
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/skinny.h"
 #include "ops_test_util.h"
@@ -196,14 +197,38 @@ TEST_F(CudaSkinnyExperts, SameBitsByBulk) {
   }
 }
 
+// The last rows are more than any variant takes at once.
+TEST_F(CudaSkinnyExperts, SameBitsDirect) {
+  const auto ops = MakeTensorOps();
+  const Tensor x = RandomTensor(50, kWidth, random_);
+  for (const bool crowded : {false, true}) {
+    for (const int64_t rows : {1, 2, 3, 8, 9, 17, 50}) {
+      cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
+      const Tensor expected = Run(*ops, x, FirstRows(rows), crowded);
+      for (int variant = 0; variant <= cuda::DirectExpertsVariants(); ++variant) {
+        cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect, variant);
+        const int64_t launches = cuda::DirectExpertsLaunches();
+        const Tensor actual = Run(*ops, x, FirstRows(rows), crowded);
+        cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
+        ASSERT_GT(cuda::DirectExpertsLaunches(), launches) << "does not fit";
+        ASSERT_TRUE(SameBits(actual.view(), expected.view())) << rows << " rows, variant " << variant;
+      }
+    }
+  }
+}
+
 TEST_F(CudaSkinnyExperts, RowsAreIndependent) {
   const auto ops = MakeTensorOps();
   const auto peer = MakeTensorOps();
   const Tensor x = RandomTensor(45, kWidth, random_);
-  for (const bool crowded : {false, true}) {
-    ExpectRowIndependence(*ops, *peer, 45,
-                          [&](Ops& each, const std::vector<int64_t>& rows) { return Run(each, x, rows, crowded); });
+  for (const cuda::SkinnyFeed feed : {cuda::SkinnyFeed::kAuto, cuda::SkinnyFeed::kDirect}) {
+    for (const bool crowded : {false, true}) {
+      cuda::UseSkinnyFeed(feed);
+      ExpectRowIndependence(*ops, *peer, 45,
+                            [&](Ops& each, const std::vector<int64_t>& rows) { return Run(each, x, rows, crowded); });
+    }
   }
+  cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
 }
 
 }  // namespace

@@ -192,6 +192,8 @@ TEST_F(CudaSmall, Skinny) {
                                    {15, cuda::SkinnyFeed::kThreads},
                                    {3, cuda::SkinnyFeed::kBulk},
                                    {15, cuda::SkinnyFeed::kBulk},
+                                   {3, cuda::SkinnyFeed::kDirect},
+                                   {15, cuda::SkinnyFeed::kDirect},
                                    {70, cuda::SkinnyFeed::kAuto}}) {  // the wide products
     cuda::UseSkinnyFeed(feed);
     const Tensor x = RandomTensor(rows, 1280, random_), y = RandomTensor(rows, 768, random_);

@@ -51,13 +51,15 @@ constexpr int64_t PlaceOf(ColumnOrder order, int64_t c) {
   return c;
 }
 
-/// How experts' weights come to shared memory; the bits of the results are the same.
+/// How experts' weights come to the multiplying warps; the bits of the results are the same.
 enum class SkinnyFeed : uint8_t {
   kAuto,     ///< kBulk where an expert is likely to have more than eight rows, else kThreads
-  kThreads,  ///< cp.async of all threads
-  kBulk,     ///< TMA by a warp of its own; where no tensor map can be made, kThreads
+  kThreads,  ///< through shared memory, by cp.async of all threads
+  kBulk,     ///< through shared memory, by TMA from a warp of its own; where no tensor map can be made, kThreads
+  kDirect,   ///< into registers (direct_experts.h); where its columns do not fit, kThreads
 };
-/// For benches and tests, while no other thread launches. `stages`: most of a bulk ring, 0: as many as suit the shape.
+/// For benches and tests, while no other thread launches. `stages`: most of a bulk ring, 0: as many as suit the shape;
+/// with kDirect: DirectExperts' variant.
 void UseSkinnyFeed(SkinnyFeed feed, int stages = 0);
 /// Launches of experts so far that used kBulk.
 int64_t BulkSkinnyLaunches();

@@ -1,4 +1,6 @@
 // Grouped FP4 experts for few rows an expert (skinny.h): gate and up with their product, then down.
+#include "ops/cuda/direct_experts.h"
+#include "ops/cuda/experts_plan.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/skinny_bulk.cuh"
 #include "ops/cuda/skinny_rows.cuh"
@@ -7,8 +9,8 @@ namespace deepinfer::cuda {
 namespace {
 
 // Clusters of blocks that share the columns.
-constexpr int kGateUpParts = kExpertParts;
-constexpr int kDownParts = kExpertParts;
+constexpr int kGateUpParts = kColumnParts;
+constexpr int kDownParts = kColumnParts;
 constexpr int kDownRows = 2 * kSkinnyRows;  // two tiles a warp
 
 constexpr int ExpertBlocks(int row_tiles) { return row_tiles <= 2 ? 2 : 1; }  // on an SM, bulk
@@ -19,22 +21,6 @@ struct NoStream {
 };
 template <bool bulk, int NT>
 using StreamOf = std::conditional_t<bulk, BulkStream<NT>, NoStream>;
-
-// What DownKernel reads while GateUpKernel runs comes from L2: L1 may still have the lists of a step before.
-__device__ __forceinline__ const uint8_t* LoadPointer(const uint8_t* const* at) {
-  return reinterpret_cast<const uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(at)));
-}
-/// The block's expert; -1: none.
-__device__ __forceinline__ int32_t ActiveExpert(const ExpertsPlan& plan) { return __ldcg(plan.active + blockIdx.z); }
-
-struct Assignment {
-  const int32_t* order;
-  int count;
-};
-__device__ __forceinline__ Assignment AssignmentOf(const ExpertsPlan& plan, int32_t id) {
-  const int begin = __ldcg(plan.offsets + id);
-  return {plan.order + begin, __ldcg(plan.offsets + id + 1) - begin};
-}
 
 // 128 hidden channels of one expert; a warp's tiles are 16 rows of w1 and the same of w3.
 template <bool bulk, int NT>
@@ -97,14 +83,10 @@ __global__ void __launch_bounds__(ExpertThreads(bulk), bulk      ? ExpertBlocks(
       if (first + n >= rows.count) break;
       const int group = part * kGroups + i % kGroups;
       float* at = sums + (group * 32 + lane) * 8 * NT + n;
-      float gate = ClusterSum(cluster, at, kGateUpParts);
-      float up = ClusterSum(cluster, at + kMatrixFloats, kGateUpParts);
-      if (plan.limit > 0) {
-        gate = fminf(gate, plan.limit);
-        up = fminf(fmaxf(up, -plan.limit), plan.limit);
-      }
+      const float gate = ClusterSum(cluster, at, kGateUpParts);
+      const float up = ClusterSum(cluster, at + kMatrixFloats, kGateUpParts);
       const int64_t slot = rows.order[first + n];
-      StoreGroup(gate * Sigmoid(gate) * up * plan.weights[slot], ColumnOrder::kFp4, hidden.values + slot * plan.inner,
+      StoreGroup(JoinGateUp(plan, gate, up, slot), ColumnOrder::kFp4, hidden.values + slot * plan.inner,
                  block_row + group * 32 + lane);
     }
     if (bulk) FenceSharedForAsync();
@@ -232,6 +214,9 @@ bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2) {
 void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,
                    FloatView parts) {
   if (plan.active_count == 0) return;
+  if (feed_choice.feed == SkinnyFeed::kDirect && DirectExperts(stream, plan, x, hidden, parts, feed_choice.stages)) {
+    return;
+  }
   if (plan.most_rows <= 8) return Launch<1>(stream, plan, x, hidden, parts);
   if (plan.most_rows <= 16) return Launch<2>(stream, plan, x, hidden, parts);
   Launch<4>(stream, plan, x, hidden, parts);

@@ -11,7 +11,7 @@ inline constexpr int kSkinnyTile = 16;    // weight rows of an MMA
 inline constexpr int kSkinnyWarps = 8;    // of a block; each has rows of its own
 inline constexpr int kSkinnyRows = kSkinnyWarps * kSkinnyTile;
 
-inline constexpr int kExpertParts = 2;  // of the columns of an expert's weight: a block of a cluster each
+inline constexpr int kColumnParts = 2;  // of the columns of an expert's weight, with sums of their own
 inline constexpr int kDirectWarps = 8;  // DirectLinear: each has a stretch of the columns
 
 /// First step of 64 columns of stretch `warp`; the last stretch ends at `steps`.

@@ -55,7 +55,7 @@ struct WideTile {
 
 /// Stretches of the columns that have totals of their own.
 template <bool fp4>
-constexpr int kStretches = fp4 ? kExpertParts : kDirectWarps;
+constexpr int kStretches = fp4 ? kColumnParts : kDirectWarps;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -113,7 +113,7 @@ struct WeightPiece {
 /// The first stage of a stretch.
 template <bool fp4>
 __device__ __forceinline__ int FirstStep(int steps, int stretch) {
-  if (fp4) return kChunkSteps * SkinnyFirstChunk(steps / kChunkSteps, kExpertParts, stretch);
+  if (fp4) return kChunkSteps * SkinnyFirstChunk(steps / kChunkSteps, kColumnParts, stretch);
   return DirectFirstStep(steps, stretch);
 }
 
