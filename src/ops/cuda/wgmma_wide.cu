@@ -1,6 +1,6 @@
-// Wide products on SM90 (wide.h): a block makes 128 outputs of 128 rows. One warp group decodes weights into shared
-// memory while TMA brings the activations; two others multiply, 64 rows each. Two blocks with the same rows are a
-// cluster: each brings half of them, to both.
+// Wide products on SM90 (wide.h): a block makes 128 outputs of 128 rows. Two warp groups decode weights within
+// shared memory while TMA brings codes and activations; two others multiply, 64 rows each. Two blocks with the same
+// rows are a cluster: each brings half of them, to both.
 //
 // The sums are those of the skinny products to the bit: wgmma adds 16 products to an accumulator as mma.sync does, in
 // whatever order they stand (CudaWide.TheBitsOfMmaSync checks that), so what counts is which 16 columns an MMA has,
@@ -26,7 +26,8 @@ constexpr int kChunkSteps = 2;  // stages that share an accumulator
 constexpr int kGroup = 128;     // threads of a warp group
 constexpr int kGroupRows = 64;
 constexpr int kCluster = 2;
-constexpr int kWideThreads = 3 * kGroup;
+constexpr int kDecoders = 2;  // warp groups, by turns: what one of them waits for, the other does not
+constexpr int kWideThreads = (kDecoders + 2) * kGroup;
 constexpr int kHalfBytes = kGroupRows * kColumns * 2;
 constexpr int kRowsBytes = kCluster * kHalfBytes;
 constexpr int kStageBytes = kRowsBytes + kOutputs * kColumns * 2;
@@ -35,7 +36,7 @@ constexpr int kCodeStages = 4;
 constexpr int kCodeRowBytes = 64;
 constexpr int kCodeBytes = kOutputs * kCodeRowBytes;
 constexpr int kBarriers = 2 * kStages + kCodeStages + 1;
-static_assert(kWideTileRows == kCluster * kGroupRows);
+static_assert(kWideTileRows == kCluster * kGroupRows && kCodeStages % kDecoders == 0);
 
 /// Of a block, aligned to 1024: stages, codes, barriers, and all scales of FP4.
 constexpr int WideBytes(bool fp4, int64_t columns) {
@@ -214,11 +215,12 @@ __device__ __forceinline__ void MultiplySteps(const Ring& ring, int steps, int h
   }
 }
 
-// The decoding warp group. One thread has TMA bring codes and rows; no load into registers is under way at a fence,
-// which would wait for it.
+// A decoding warp group: every second piece. One thread has TMA bring codes and rows; no load into registers is under
+// way at a fence, which would wait for it.
 template <bool fp4>
 __device__ __forceinline__ void FillSteps(const Ring& ring, const CUtensorMap& map, const CUtensorMap& codes,
-                                          const WideTile& tile, int columns, int first_column, uint32_t rank) {
+                                          const WideTile& tile, int columns, int first_column, uint32_t rank,
+                                          int decoder) {
   using Piece = WeightPiece<fp4>;
   const int thread = static_cast<int>(threadIdx.x) % kGroup;
   const int pieces = columns / kColumns / Piece::kSteps;
@@ -230,11 +232,11 @@ __device__ __forceinline__ void FillSteps(const Ring& ring, const CUtensorMap& m
     LoadBox(ring.Codes(at), &codes, tile.code_column + at * kCodeRowBytes, tile.code_row, ring.CodesFull(at));
   };
   if (thread == 0) {
-    if (fp4) {
+    if (fp4 && decoder == 0) {
       BarrierExpect(ring.ScalesFull(), static_cast<uint32_t>(kOutputs * scale_row_bytes));
       LoadBulk(ring.Scales(), tile.scales, static_cast<uint32_t>(kOutputs * scale_row_bytes), ring.ScalesFull());
     }
-    for (int at = 0; at < min(pieces, kCodeStages); ++at) bring_codes(at);
+    for (int at = decoder; at < min(pieces, kCodeStages); at += kDecoders) bring_codes(at);
   }
   if (fp4) BarrierWait(ring.ScalesFull(), 0);
   const auto fill = [&](int step, const auto& store) {
@@ -252,13 +254,17 @@ __device__ __forceinline__ void FillSteps(const Ring& ring, const CUtensorMap& m
     FenceSharedForAsync();
     BarrierArrive(ring.Full(step));
   };
-  for (int at = 0; at < pieces; ++at) {
+  for (int at = decoder; at < pieces; at += kDecoders) {
     Piece piece;
     piece.scales = fp4 ? LoadShared32(ring.Scales() + thread * scale_row_bytes + at * 4)
                        : __ldg(reinterpret_cast<const uint16_t*>(scales) + at);
     BarrierWait(ring.CodesFull(at), at / kCodeStages % 2);
     piece.Load(ring.Codes(at), thread);
-    NamedBarrier<1, kGroup>();  // everyone has read
+    if (decoder == 0) {  // everyone has read
+      NamedBarrier<1, kGroup>();
+    } else {
+      NamedBarrier<2, kGroup>();
+    }
     if (thread == 0 && at + kCodeStages < pieces) bring_codes(at + kCodeStages);
     fill(at * Piece::kSteps, [&](uint32_t to) { piece.template Store<0>(to, thread); });
     if constexpr (Piece::kSteps > 1) {
@@ -286,12 +292,12 @@ __device__ __forceinline__ void WideBlock(const CUtensorMap& map, const CUtensor
   ClusterArrive();
   ClusterWait();
   const int group = thread / kGroup;
-  if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-    FillSteps<fp4>(ring, map, codes, tile, columns, first_column, blockIdx.x % kCluster);
+  if (group < kDecoders) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
+    FillSteps<fp4>(ring, map, codes, tile, columns, first_column, blockIdx.x % kCluster, group);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
-    const int half = group - 1;
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+    const int half = group - kDecoders;
     const bool has_rows = half * kGroupRows < tile.row_count;
     float sums[64];
     MultiplySteps<fp4>(ring, columns / kColumns, half, has_rows, sums);
