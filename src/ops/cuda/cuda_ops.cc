@@ -177,17 +177,7 @@ class CudaOps final : public Ops {
   void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                     FloatView normed, FloatView collapsed) override {
     Staging s = Begin();
-    const ConstFloatView x = s.In(streams);
-    const FloatView out = s.Out(normed);
-    FloatView sum = s.Out(collapsed);
-    if (x.rows <= kFewRows) {
-      // A block a row would leave most of the GPU idle.
-      if (sum.data == nullptr) sum = s.Temporary(out.rows, out.columns);
-      s.Launch(&cuda::Collapse, x, n, s.In(pre), sum);
-      s.Launch(&cuda::RmsNorm, sum, s.Vector(weight), eps, out);
-    } else {
-      s.Launch(&cuda::CollapseNorm, x, n, s.In(pre), s.Vector(weight), eps, out, sum);
-    }
+    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, s.Out(normed), s.Out(collapsed));
     s.End();
   }
 

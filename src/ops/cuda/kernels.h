@@ -71,8 +71,6 @@ void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed);
-/// The first half of CollapseNorm: RmsNorm of this is the other, with the same bits.
-void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed);
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out);
 void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,

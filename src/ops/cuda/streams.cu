@@ -3,17 +3,24 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
-#include "ops/cuda/row_dot.cuh"
+#include "ops/cuda/rms_norm.cuh"
 
 namespace deepinfer::cuda {
 namespace {
 
 constexpr int kMostStreams = 8;
 
+template <bool kVector>
+__device__ __forceinline__ float RowSquares(const float* row, int64_t columns, float* partials) {
+  return BlockSquares<2>(columns, partials, [&](int64_t c, float(&values)[kDotLaneColumns]) {
+    LoadColumns<kVector>(row, c, columns, values);
+  });
+}
+
 __device__ float InverseRms(const float* row, int64_t columns, float eps, float* partials) {
-  const auto value = [row](int64_t c) { return row[c]; };
-  const float mean = BlockCanonicalDot(columns, partials, value, value) / static_cast<float>(columns);
-  return 1.0f / sqrtf(mean + eps);
+  const bool vectors = reinterpret_cast<uintptr_t>(row) % 16 == 0 && columns % kDotLaneColumns == 0;
+  return InverseOfSquares(
+      vectors ? RowSquares<true>(row, columns, partials) : RowSquares<false>(row, columns, partials), columns, eps);
 }
 
 // The n x n part by one thread: n is 4 in the release.
@@ -99,37 +106,48 @@ __global__ void FinishMixKernel(ConstFloatView streams, const float* squares, in
   if (i < count) RowOf(out, t)[i] = mix[i];
 }
 
-__global__ void CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView pre, WeightVector weight, float eps,
-                                   FloatView normed, FloatView collapsed) {
-  WaitForKernelAhead();
-  StartKernelBehind();
-  extern __shared__ float shared[];
-  float* row = shared;  // [width]
-  float* partials = shared + normed.columns;
-  const int64_t t = blockIdx.x;
-  const int64_t width = normed.columns;
-  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) {
-    float sum = 0;
-    for (int j = 0; j < n; ++j) sum += RowOf(pre, t)[j] * RowOf(streams, t)[j * width + d];
-    row[d] = sum;
-    if (collapsed.data != nullptr) RowOf(collapsed, t)[d] = sum;
+// Columns c .. c + 7 of row t's streams, weighted by `pre`.
+template <bool kVector>
+__device__ __forceinline__ void CollapseColumns(const ConstFloatView& streams, int n, const ConstFloatView& pre,
+                                                int64_t t, int64_t c, int64_t width, float (&sums)[kDotLaneColumns]) {
+  const float* const row = RowOf(streams, t);
+  float values[kMostStreams][kDotLaneColumns];
+#pragma unroll
+  for (int j = 0; j < kMostStreams; ++j) {
+    if (j < n) LoadColumns<kVector>(row + j * width, c, width, values[j]);
   }
-  __syncthreads();
-  const float inverse = InverseRms(row, width, eps, partials);
-  for (int64_t d = threadIdx.x; d < width; d += blockDim.x) {
-    RowOf(normed, t)[d] = LoadVector(weight, d) * (row[d] * inverse);
+#pragma unroll
+  for (int i = 0; i < kDotLaneColumns; ++i) sums[i] = 0;
+#pragma unroll
+  for (int j = 0; j < kMostStreams; ++j) {
+    if (j >= n) break;
+    const float factor = RowOf(pre, t)[j];
+#pragma unroll
+    for (int i = 0; i < kDotLaneColumns; ++i) sums[i] += factor * values[j][i];
+  }
+#pragma unroll
+  for (int i = 0; i < kDotLaneColumns; ++i) {
+    if (c + i >= width) sums[i] = 0;  // an infinite factor times 0 is none
   }
 }
 
-__global__ void CollapseKernel(ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed) {
-  WaitForKernelAhead();
+// At most kMostCollapseThreads: eight columns of all streams are a hundred registers.
+constexpr int kMostCollapseThreads = 640;
+
+template <bool kVector>
+__global__ void __launch_bounds__(kMostCollapseThreads)
+    CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView pre, WeightVector weight, float eps,
+                       FloatView normed, FloatView collapsed) {
   StartKernelBehind();
+  extern __shared__ float partials[];
   const int64_t t = blockIdx.x;
-  for (int64_t d = OwnColumn(); d < collapsed.columns; d += ColumnStep()) {
-    float sum = 0;
-    for (int j = 0; j < n; ++j) sum += RowOf(pre, t)[j] * RowOf(streams, t)[j * collapsed.columns + d];
-    RowOf(collapsed, t)[d] = sum;
-  }
+  NormRow<kVector>(
+      normed.columns,
+      [&](int64_t c, float(&sums)[kDotLaneColumns]) {
+        CollapseColumns<kVector>(streams, n, pre, t, c, normed.columns, sums);
+        if (collapsed.data != nullptr) StoreColumns<kVector>(sums, c, normed.columns, RowOf(collapsed, t));
+      },
+      weight, eps, partials, RowOf(normed, t));
 }
 
 __global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
@@ -180,12 +198,17 @@ __global__ void EngramInjectKernel(ConstFloatView kv, WeightVector q_weight, Wei
   float* stream = RowOf(streams, t) + j * width;
   const float* key = RowOf(kv, t) + j * width;
   const float* value = RowOf(kv, t) + n * width;
-  const float product = BlockCanonicalDot(
+  const float product = BlockCanonicalDot<1>(
       width, partials,
-      [&](int64_t d) {
-        return stream[d] * (LoadVector(q_weight, j * width + d) * LoadVector(k_weight, j * width + d));
+      [&](int64_t c, float(&values)[kDotLaneColumns]) {
+        float q[kDotLaneColumns], k[kDotLaneColumns];
+        LoadColumns<false>(stream, c, width, values);
+        LoadColumns<false>(q_weight, j * width, c, width, q);
+        LoadColumns<false>(k_weight, j * width, c, width, k);
+#pragma unroll
+        for (int i = 0; i < kDotLaneColumns; ++i) values[i] *= q[i] * k[i];
       },
-      [key](int64_t d) { return key[d]; });
+      [&](int64_t c, float(&values)[kDotLaneColumns]) { LoadColumns<false>(key, c, width, values); }, [] {});
   const float dot = product / sqrtf(static_cast<float>(width)) * InverseRms(stream, width, eps, partials) *
                     InverseRms(key, width, eps, partials);
   const float gate = Sigmoid(copysignf(sqrtf(fmaxf(fabsf(dot), 1e-6f)), dot));
@@ -206,14 +229,12 @@ void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed) {
   if (normed.rows == 0) return;
-  LaunchEarly(stream, Grid(normed.rows), kThreads, normed.columns * 4 + RowDotBytes(normed.columns), CollapseNormKernel,
-              streams, n, pre, weight, eps, normed, collapsed);
-}
-
-void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed) {
-  if (collapsed.rows == 0) return;
-  LaunchEarly(stream, ColumnGrid(collapsed.rows, collapsed.columns), kThreads, 0, CollapseKernel, streams, n, pre,
-              collapsed);
+  const bool vectors = TakesVectors(streams.data, streams.rows, streams.stride, normed.columns) &&
+                       TakesVectors(normed) && TakesVectors(weight) &&
+                       (collapsed.data == nullptr || TakesVectors(collapsed));
+  LaunchEarly(stream, Grid(normed.rows), RowDotThreads(normed.columns, kMostCollapseThreads),
+              RowDotBytes(normed.columns), vectors ? &CollapseNormKernel<true> : &CollapseNormKernel<false>, streams, n,
+              pre, weight, eps, normed, collapsed);
 }
 
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
