@@ -2,6 +2,8 @@
 // thread has one chunk of columns, several, and a second round of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -95,6 +97,59 @@ TEST(CudaRows, FewOutputsAndSquaresHaveTheBitsOfTheReference) {
         Check(cudaMemcpy(actual.data(), squares.as<float>(), rows * sizeof(float), cudaMemcpyDeviceToHost));
         for (int64_t t = 0; t < rows; ++t) {
           ASSERT_EQ(actual[static_cast<size_t>(t)], CanonicalDot(x.row(t), nullptr, x.row(t), width)) << t;
+        }
+      }
+    }
+  }
+}
+
+struct Routes {
+  std::vector<int32_t> picks;
+  Tensor weights;
+};
+
+Routes RunFinishRoute(const Tensor& logits, const std::vector<float>& bias, int per_token, bool normalise) {
+  const DeviceFloats device(logits);
+  const DeviceBytes device_bias(bias);
+  const DeviceBytes picks(std::vector<int32_t>(static_cast<size_t>(logits.rows() * per_token), -1));
+  const DeviceFloats weights(logits.rows(), per_token);
+  cuda::FinishRoute(nullptr, device.view(), {device_bias.as<uint8_t>(), false, std::ssize(bias)}, normalise, 1.5f,
+                    picks.as<int32_t>(), per_token, per_token, weights.view());
+  Routes routes{std::vector<int32_t>(static_cast<size_t>(logits.rows() * per_token)), weights.Get()};
+  Check(cudaMemcpy(routes.picks.data(), picks.as<int32_t>(), routes.picks.size() * sizeof(int32_t),
+                   cudaMemcpyDeviceToHost));
+  return routes;
+}
+
+// Experts that nobody picks, behind the others, change the kernel but no bit. Ties, infinities, NaN and -0 as well.
+TEST(CudaRows, RoutesFromRegistersAreThoseFromSharedMemory) {
+  constexpr int64_t kRows = 5, kMany = 600;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  Random random(4);
+  for (const int64_t experts : {1, 8, 31, 128, 129, 384, 385, 512}) {
+    for (const int per_token : {1, 6, 8, 32}) {
+      if (per_token > experts) continue;
+      for (const bool special : {false, true}) {
+        SCOPED_TRACE(testing::Message() << experts << " experts, " << per_token << (special ? " special" : ""));
+        Tensor logits = RandomTensor(kRows, experts, random);
+        std::vector<float> bias(kMany, -kInfinity);
+        for (int64_t e = 0; e < experts; ++e) bias[static_cast<size_t>(e)] = 0.1f * random.Normal();
+        if (special) {
+          constexpr float kValues[] = {0.0f, -0.0f, 1, 1, 2, -200, kInfinity, -kInfinity, kNan};
+          for (int64_t e = 0; e < experts; ++e) {
+            for (int64_t t = 0; t < kRows; ++t) logits.row(t)[e] = kValues[random.Below(t < 2 ? 6 : 9)];
+            bias[static_cast<size_t>(e)] = kValues[random.Below(e % 16 == 0 ? 9 : 4)];
+          }
+        }
+        Tensor padded(kRows, kMany);
+        padded.Fill(3);
+        for (int64_t t = 0; t < kRows; ++t) std::copy_n(logits.row(t), experts, padded.row(t));
+        for (const bool normalise : {false, true}) {
+          const Routes expected = RunFinishRoute(padded, bias, per_token, normalise);
+          const Routes actual = RunFinishRoute(logits, {bias.begin(), bias.begin() + experts}, per_token, normalise);
+          ASSERT_EQ(actual.picks, expected.picks);
+          ASSERT_TRUE(SameBits(actual.weights, expected.weights));
         }
       }
     }

@@ -151,7 +151,7 @@ void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weig
                  const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
                  const IndexArguments& arguments, const DeviceLists& candidates, float* scores, int64_t most_visible);
 
-// route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
+// route.cu; the gate is a linear into `logits` [T, E] before, which may be overwritten
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
                  int32_t* picks, int64_t picks_stride, int per_token, FloatView weights);
 
