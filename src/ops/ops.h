@@ -161,6 +161,16 @@ class Ops {
   virtual void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                             FloatView normed, FloatView collapsed) = 0;
 
+  /// MixStreams into `mix`, and CollapseNorm with `pre`, which `mix` is not, into `normed`: two results of the same
+  /// streams that do not need one another, so a device may compute them side by side. The bits are those of the two
+  /// ops.
+  virtual void MixAndCollapse(ConstFloatView streams, int n, const WeightMatrix& fn, const WeightVector& base,
+                              const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps,
+                              FloatView mix, ConstFloatView pre, const WeightVector& norm, FloatView normed) {
+    MixStreams(streams, n, fn, base, scale, sinkhorn_iterations, hc_eps, rms_eps, mix);
+    CollapseNorm(streams, n, pre, norm, rms_eps, normed, FloatView());
+  }
+
   /// streams[j] = post[j] * y + sum_i comb[i, j] * streams[i], in place (spec c.3 `post`). y [T, D], mix as MixStreams
   /// writes it.
   virtual void SpreadStreams(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) = 0;

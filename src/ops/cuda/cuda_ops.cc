@@ -181,6 +181,25 @@ class CudaOps final : public Ops {
     s.End();
   }
 
+  void MixAndCollapse(ConstFloatView streams, int n, const WeightMatrix& fn, const WeightVector& base,
+                      const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView mix,
+                      ConstFloatView pre, const WeightVector& norm, FloatView normed) override {
+    if (streams.rows > kFewRows) {
+      return Ops::MixAndCollapse(streams, n, fn, base, scale, sinkhorn_iterations, hc_eps, rms_eps, mix, pre, norm,
+                                 normed);
+    }
+    Staging s = Begin();
+    const ConstFloatView x = s.In(streams);
+    const FloatView coefficients = s.Out(mix);
+    const FloatView out = s.Out(normed);
+    float* squares = s.Room<float>(x.rows);
+    const FloatView collapsed = s.Temporary(out.rows, out.columns);
+    s.Launch(&cuda::ProjectAndCollapse, x, s.Weight(fn), coefficients, squares, n, s.In(pre), collapsed);
+    s.Launch(&cuda::FinishMixAndNorm, squares, x.columns, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations,
+             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out);
+    s.End();
+  }
+
   void SpreadStreams(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) override {
     Staging s = Begin();
     s.Launch(&cuda::SpreadStreams, s.In(y), s.In(mix), n, s.InOut(streams));

@@ -13,6 +13,20 @@ __device__ __forceinline__ float InverseOfSquares(float squares, int64_t columns
   return 1.0f / sqrtf(squares / static_cast<float>(columns) + eps);
 }
 
+/// Of a row in memory, for the whole block.
+template <bool kVector>
+__device__ __forceinline__ float RowSquares(const float* row, int64_t columns, float* partials) {
+  return BlockSquares<2>(columns, partials, [&](int64_t c, float(&values)[kDotLaneColumns]) {
+    LoadColumns<kVector>(row, c, columns, values);
+  });
+}
+
+__device__ __forceinline__ float InverseRms(const float* row, int64_t columns, float eps, float* partials) {
+  const bool vectors = reinterpret_cast<uintptr_t>(row) % 16 == 0 && columns % kDotLaneColumns == 0;
+  return InverseOfSquares(
+      vectors ? RowSquares<true>(row, columns, partials) : RowSquares<false>(row, columns, partials), columns, eps);
+}
+
 /// Columns c .. c + 7, those before `columns`.
 template <bool kVector>
 __device__ __forceinline__ void StoreColumns(const float (&values)[kDotLaneColumns], int64_t c, int64_t columns,
