@@ -139,6 +139,14 @@ class Ops {
   virtual void Linear(ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
                       FloatView out) = 0;
 
+  /// Linear of the same rows by two weights, without groups: a device may compute them side by side, with the same
+  /// bits.
+  virtual void LinearPair(ConstFloatView x, const WeightMatrix& first, const WeightMatrix& second,
+                          ActivationFormat activation, FloatView first_out, FloatView second_out) {
+    Linear(x, first, activation, 1, first_out);
+    Linear(x, second, activation, 1, second_out);
+  }
+
   /// out = weight * x * rsqrt(mean(x^2) + eps) per row of `width` columns each (spec c, "Notation"). x may be out (in
   /// place). weight [columns].
   virtual void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) = 0;

@@ -138,6 +138,14 @@ class CudaOps final : public Ops {
     s.End();
   }
 
+  void LinearPair(ConstFloatView x, const WeightMatrix& first, const WeightMatrix& second, ActivationFormat activation,
+                  FloatView first_out, FloatView second_out) override {
+    Staging s = Begin();
+    cuda::DeviceLinearPair(s, options_.products, s.In(x), s.Weight(first), s.Weight(second), activation,
+                           s.Out(first_out), s.Out(second_out));
+    s.End();
+  }
+
   void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) override {
     Staging s = Begin();
     s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, s.Out(out));
