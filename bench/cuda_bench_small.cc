@@ -22,7 +22,7 @@ void BenchSmallOps(const Bench& bench) {
   Buffer out_buffer(most * kWidth * kStreams * 4), mix_buffer(most * 24 * 4), norm_buffer(kWidth * 4),
       fn_buffer(24 * kWidth * kStreams * 4), base_buffer(24 * 4), gate_buffer(kExperts * kWidth * 2),
       logits_buffer(most * kExperts * 4), picks(most * 6 * 4), weights_buffer(most * 6 * 4), squares(most * 4),
-      collapsed_buffer(64 * kWidth * 4), terms_buffer(most * cuda::kExactTerms * kWidth * 2);
+      terms_buffer(most * cuda::kExactTerms * kWidth * 2);
   FillFloats(bench.stream, norm_buffer.as<float>(), kWidth, 3);
   FillFloats(bench.stream, fn_buffer.as<float>(), 24 * kWidth * kStreams, 4);
   FillFloats(bench.stream, base_buffer.as<float>(), 24, 5);
@@ -57,12 +57,8 @@ void BenchSmallOps(const Bench& bench) {
       cuda::FinishMix(bench.stream, many, few ? squares.as<float>() : nullptr, kStreams, base, base, 20, 1e-6f, 1e-20f,
                       mix);
     });
-    time("collapse + norm", (few ? 7 : 5) * row_bytes, [&] {
-      if (!few) return cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {});
-      const FloatView collapsed(collapsed_buffer.as<float>(), rows, kWidth);
-      cuda::Collapse(bench.stream, many, kStreams, mix, collapsed);
-      cuda::RmsNorm(bench.stream, collapsed, norm, 1e-20f, out);
-    });
+    time("collapse + norm", 5 * row_bytes,
+         [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}); });
     time("spread streams", 9 * row_bytes, [&] { cuda::SpreadStreams(bench.stream, in, mix, kStreams, wide); });
     time("router (gate, top-6)", row_bytes + kExperts * kWidth * 2.0, [&] {
       const FloatView logits(logits_buffer.as<float>(), rows, kExperts);

@@ -59,13 +59,17 @@ void KeepWindowRows(StepContext& context, int layer) {
   context.ops.CopyRows(context.workspace.FreshRows(0), step.sources, rings, step.destinations);
 }
 
+void FinishWindowVectors(StepContext& context, const AttentionWeights& weights, ConstFloatView rope, FloatView kv) {
+  context.ops.RmsNorm(kv, weights.kv_norm, context.rms_eps(), kv);
+  context.ops.Rope(kv, 1, rope, false);
+}
+
 }  // namespace
 
 void WindowVectors(StepContext& context, const AttentionWeights& weights, ConstFloatView input, ConstFloatView rope,
                    FloatView kv) {
   context.ops.Linear(input, weights.wkv, context.activation, 1, kv);
-  context.ops.RmsNorm(kv, weights.kv_norm, context.rms_eps(), kv);
-  context.ops.Rope(kv, 1, rope, false);
+  FinishWindowVectors(context, weights, rope, kv);
 }
 
 void Attend(StepContext& context, int layer, const AttentionWeights& weights, ConstFloatView input, FloatView output) {
@@ -80,12 +84,12 @@ void Attend(StepContext& context, int layer, const AttentionWeights& weights, Co
   const FloatView rope = context.RopeOf(layer);
   const int heads = static_cast<int>(config.num_attention_heads);
 
-  ops.Linear(input, weights.wq_a, context.activation, 1, query_latent);
+  ops.LinearPair(input, weights.wq_a, weights.wkv, context.activation, query_latent, kv);
   ops.RmsNorm(query_latent, weights.q_norm, context.rms_eps(), query_latent);
   ops.Linear(query_latent, weights.wq_b, context.activation, 1, queries);
   ops.Rope(queries, heads, rope, false);
 
-  WindowVectors(context, weights, input, rope, kv);
+  FinishWindowVectors(context, weights, rope, kv);
   ops.StoreRows(kv, context.workspace.FreshRows(0), context.step.Iota(context.rows()));
 
   const bool compressed = config.ratio(layer) > 0;

@@ -24,8 +24,7 @@ void FeedForward(StepContext& context, int layer, const FeedForwardWeights& weig
   if (context.probe != nullptr) context.probe->OnExperts(layer, picks, gains);
   ops.Experts(input, picks, gains, weights.experts, limit, context.activation, output);
 
-  ops.Linear(input, weights.shared_experts.w1, context.activation, 1, gate);
-  ops.Linear(input, weights.shared_experts.w3, context.activation, 1, up);
+  ops.LinearPair(input, weights.shared_experts.w1, weights.shared_experts.w3, context.activation, gate, up);
   ops.SwiGlu(gate, up, limit, gate);
   ops.Linear(gate, weights.shared_experts.w2, context.activation, 1, shared);
   ops.Add(shared, output);

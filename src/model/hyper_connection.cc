@@ -7,16 +7,17 @@ int StreamCount(const StepContext& context) { return static_cast<int>(context.co
 
 }  // namespace
 
-void MixStreams(StepContext& context, const HyperConnectionWeights& weights, FloatView mix) {
-  const ModelConfig& config = context.config;
-  context.ops.MixStreams(context.Rows(context.workspace.step.streams), StreamCount(context), weights.fn, weights.base,
-                         weights.scale, static_cast<int>(config.hc_sinkhorn_iters), static_cast<float>(config.hc_eps),
-                         context.rms_eps(), mix);
-}
-
 void SublayerInput(StepContext& context, ConstFloatView pre, const WeightVector& norm, FloatView input) {
   context.ops.CollapseNorm(context.Rows(context.workspace.step.streams), StreamCount(context), pre, norm,
                            context.rms_eps(), input, FloatView());
+}
+
+void EnterSublayer(StepContext& context, const HyperConnectionWeights& weights, ConstFloatView pre,
+                   const WeightVector& norm, FloatView mix, FloatView input) {
+  const ModelConfig& config = context.config;
+  context.ops.MixAndCollapse(context.Rows(context.workspace.step.streams), StreamCount(context), weights.fn,
+                             weights.base, weights.scale, static_cast<int>(config.hc_sinkhorn_iters),
+                             static_cast<float>(config.hc_eps), context.rms_eps(), mix, pre, norm, input);
 }
 
 void SpreadOutput(StepContext& context, ConstFloatView output, ConstFloatView mix) {

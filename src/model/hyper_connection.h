@@ -10,11 +10,13 @@
 
 namespace deepinfer {
 
-/// Coefficients from the streams: pre (for the next sublayer), post and comb (for this one). mix [T, (2+n)n].
-void MixStreams(StepContext& context, const HyperConnectionWeights& weights, FloatView mix);
-
 /// The normalised input of a sublayer: streams collapsed with `pre` (the first n columns of it).
 void SublayerInput(StepContext& context, ConstFloatView pre, const WeightVector& norm, FloatView input);
+
+/// The same, and the coefficients from the streams: pre (for the next sublayer), post and comb (for this one). mix [T,
+/// (2+n)n] is not `pre`.
+void EnterSublayer(StepContext& context, const HyperConnectionWeights& weights, ConstFloatView pre,
+                   const WeightVector& norm, FloatView mix, FloatView input);
 
 /// Writes a sublayer's output back into the streams.
 void SpreadOutput(StepContext& context, ConstFloatView output, ConstFloatView mix);

@@ -22,14 +22,12 @@ FloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights,
 
   // Each sublayer collapses with the coefficients of the one before it, then writes back with its own. `pre` may be
   // feed_forward_mix itself, so it is read before that is overwritten.
-  MixStreams(context, weights.hc_attn, attention_mix);
-  SublayerInput(context, pre, weights.attn_norm, input);
+  EnterSublayer(context, weights.hc_attn, pre, weights.attn_norm, attention_mix, input);
   if (publish && context.config.IsKvSource(layer)) PublishCompressedRows(context, layer, weights.attention, input);
   Attend(context, layer, weights.attention, input, output);
   SpreadOutput(context, output, attention_mix);
 
-  MixStreams(context, weights.hc_ffn, feed_forward_mix);
-  SublayerInput(context, attention_mix, weights.ffn_norm, input);
+  EnterSublayer(context, weights.hc_ffn, attention_mix, weights.ffn_norm, feed_forward_mix, input);
   FeedForward(context, layer, weights.ffn, input, output);
   SpreadOutput(context, output, feed_forward_mix);
   return feed_forward_mix;

@@ -139,6 +139,14 @@ class Ops {
   virtual void Linear(ConstFloatView x, const WeightMatrix& weight, ActivationFormat activation, int groups,
                       FloatView out) = 0;
 
+  /// Linear of the same rows by two weights, without groups: a device may compute them side by side, with the same
+  /// bits.
+  virtual void LinearPair(ConstFloatView x, const WeightMatrix& first, const WeightMatrix& second,
+                          ActivationFormat activation, FloatView first_out, FloatView second_out) {
+    Linear(x, first, activation, 1, first_out);
+    Linear(x, second, activation, 1, second_out);
+  }
+
   /// out = weight * x * rsqrt(mean(x^2) + eps) per row of `width` columns each (spec c, "Notation"). x may be out (in
   /// place). weight [columns].
   virtual void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) = 0;
@@ -160,6 +168,16 @@ class Ops {
   /// columns used), normed [T, D]; collapsed [T, D] or an empty view when it is not wanted.
   virtual void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                             FloatView normed, FloatView collapsed) = 0;
+
+  /// MixStreams into `mix`, and CollapseNorm with `pre`, which `mix` is not, into `normed`: two results of the same
+  /// streams that do not need one another, so a device may compute them side by side. The bits are those of the two
+  /// ops.
+  virtual void MixAndCollapse(ConstFloatView streams, int n, const WeightMatrix& fn, const WeightVector& base,
+                              const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps,
+                              FloatView mix, ConstFloatView pre, const WeightVector& norm, FloatView normed) {
+    MixStreams(streams, n, fn, base, scale, sinkhorn_iterations, hc_eps, rms_eps, mix);
+    CollapseNorm(streams, n, pre, norm, rms_eps, normed, FloatView());
+  }
 
   /// streams[j] = post[j] * y + sum_i comb[i, j] * streams[i], in place (spec c.3 `post`). y [T, D], mix as MixStreams
   /// writes it.

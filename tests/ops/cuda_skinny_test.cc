@@ -132,6 +132,31 @@ TEST(CudaSkinny, LinearRowsAreIndependent) {
   }
 }
 
+// A pair in one launch, or not: outputs that are a multiple of 64 in one of the two only, and rows beyond a pair's
+// most.
+TEST(CudaSkinny, LinearPairIsTwoLinears) {
+  Random random(5);
+  const auto ops = MakeTensorOps();
+  for (const int64_t second_outputs : {16, 80, 512}) {
+    for (const int64_t columns : {64, 320, 2304}) {
+      const OwnedWeight first = RandomWeight(WeightFormat::kF8Block32, 192, columns, random);
+      const OwnedWeight second = RandomWeight(WeightFormat::kF8Block32, second_outputs, columns, random);
+      for (const int64_t rows : {0, 1, 8, 9, 16, 17, 33, 64, 65}) {
+        for (const ActivationFormat activation : {ActivationFormat::kFp8Groups32, ActivationFormat::kExact}) {
+          SCOPED_TRACE(testing::Message() << second_outputs << " x " << columns << ", rows " << rows);
+          const Tensor x = RandomTensor(rows, columns, random);
+          Tensor first_out(rows, 192), second_out(rows, second_outputs);
+          ops->LinearPair(x, first, second, activation, first_out, second_out);
+          ASSERT_TRUE(SameBits(first_out, RunLinear(*ops, x, first, activation, 1)));
+          ASSERT_TRUE(SameBits(second_out, RunLinear(*ops, x, second, activation, 1)));
+          ASSERT_TRUE(first_out.GapsUntouched());
+          ASSERT_TRUE(second_out.GapsUntouched());
+        }
+      }
+    }
+  }
+}
+
 // Experts of small release-like shapes: D 512, I 768.
 class CudaSkinnyExperts : public testing::Test {
  protected:

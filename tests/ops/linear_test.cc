@@ -113,6 +113,21 @@ TEST_P(LinearTest, Groups) {
   }
 }
 
+TEST_P(LinearTest, PairIsTwoLinears) {
+  Random random(8);
+  for (const WeightFormat format : kFormats) {
+    const OwnedWeight first = RandomWeight(format, 48, 192, random);
+    const OwnedWeight second = RandomWeight(WeightFormat::kF8Block32, 31, 192, random);
+    for (const int64_t rows : {0, 1, 9}) {
+      const Tensor x = RandomTensor(rows, 192, random);
+      Tensor first_out(rows, 48), second_out(rows, 31);
+      ops().LinearPair(x, first, second, ActivationFormat::kFp8Groups32, first_out, second_out);
+      ASSERT_TRUE(SameBits(first_out, Run(ops(), x, first, ActivationFormat::kFp8Groups32)));
+      ASSERT_TRUE(SameBits(second_out, Run(ops(), x, second, ActivationFormat::kFp8Groups32)));
+    }
+  }
+}
+
 TEST_P(LinearTest, GroupReadsItsOwnColumns) {
   OwnedWeight weight = ZeroWeight(WeightFormat::kF8Block32, 4, 32);  // two groups of two outputs
   weight.Set(0, 0, 1);

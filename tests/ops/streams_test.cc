@@ -167,6 +167,30 @@ TEST_P(StreamsTest, CollapseRowsAreIndependent) {
   });
 }
 
+TEST_P(StreamsTest, MixAndCollapseIsTheTwoOps) {
+  Random random(9);
+  for (const int n : {1, 2, 4, 6}) {
+    for (const int64_t width : {33, 320, 1440}) {
+      for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16}) {
+        const Site site(n, width, format, random);
+        const OwnedVector norm = RandomVector(width, format == WeightFormat::kBF16, random, 1, 0.3f);
+        for (const int64_t rows : {0, 1, 3, 64, 65}) {
+          if (rows > 3 && (n != 4 || width != 320)) continue;
+          const Tensor streams = RandomTensor(rows, n * width, random);
+          const Tensor pre = RandomTensor(rows, (2 + n) * n, random);
+          Tensor expected(rows, width), normed(rows, width), mix(rows, (2 + n) * n);
+          ops().CollapseNorm(streams, n, pre, norm, kRmsEps, expected, FloatView());
+          ops().MixAndCollapse(streams, n, site.fn, site.base, site.scale, 20, kHcEps, kRmsEps, mix, pre, norm, normed);
+          ASSERT_TRUE(SameBits(mix, site.Run(ops(), streams, 20))) << n << " streams of " << width << ", rows " << rows;
+          ASSERT_TRUE(SameBits(normed, expected)) << n << " streams of " << width << ", rows " << rows;
+          ASSERT_TRUE(mix.GapsUntouched());
+          ASSERT_TRUE(normed.GapsUntouched());
+        }
+      }
+    }
+  }
+}
+
 TEST_P(StreamsTest, SpreadLikeReference) {
   Random random(5);
   for (const int n : {1, 2, 4}) {

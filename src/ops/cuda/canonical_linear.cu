@@ -4,10 +4,10 @@
 #include <cassert>
 
 #include "ops/cuda/early_launch.cuh"
+#include "ops/cuda/few_outputs.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
-#include "ops/cuda/row_dot.cuh"
 #include "ops/dot_order.h"
 
 namespace deepinfer::cuda {
@@ -108,27 +108,22 @@ __global__ void CanonicalKernel(ConstFloatView x, WeightMatrix weight, int64_t o
   }
 }
 
-// A block an output and a row: the chunks side by side. The same bits; for plain weights with so few outputs or rows
-// that CanonicalKernel would leave the GPU idle. A block behind the last output multiplies the row by itself.
-__global__ void FewOutputsKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, FloatView out,
-                                 float* squares) {
-  WaitForKernelAhead();
+// The same bits; for plain weights with so few outputs or rows that CanonicalKernel would leave the GPU idle.
+template <bool kVector>
+__global__ void __launch_bounds__(kMostFewOutputsThreads)
+    FewOutputsKernel(ConstFloatView x, WeightMatrix weight, int64_t outputs_per_group, FloatView out, float* squares) {
   StartKernelBehind();
   extern __shared__ float partials[];
-  const int64_t output = blockIdx.x;
-  if (output == weight.rows) {
-    const auto value = [own = RowOf(x, blockIdx.y)](int64_t c) { return own[c]; };
-    const float square = BlockCanonicalDot(x.columns, partials, value, value);
-    if (threadIdx.x == 0) squares[blockIdx.y] = square;
-    return;
-  }
-  const float* row = RowOf(x, blockIdx.y) + output / outputs_per_group * weight.columns;
-  const WeightVector values{weight.data, weight.format == WeightFormat::kBF16, weight.columns};
-  const int64_t first = output * weight.columns;
-  const float sum = BlockCanonicalDot(
-      weight.columns, partials, [&](int64_t c) { return LoadVector(values, first + c); },
-      [row](int64_t c) { return row[c]; });
-  if (threadIdx.x == 0) RowOf(out, blockIdx.y)[output] = sum;
+  FewOutputsBlock<kVector>(x, weight, outputs_per_group, blockIdx.x, blockIdx.y, out, squares, partials);
+}
+
+// squares: null, or a block more for each row.
+void LaunchFewOutputs(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int64_t outputs_per_group,
+                      FloatView out, float* squares) {
+  const dim3 blocks(static_cast<unsigned>(weight.rows) + (squares != nullptr), static_cast<unsigned>(x.rows));
+  LaunchEarly(stream, blocks, FewOutputsThreads(weight.columns), RowDotBytes(weight.columns),
+              FewOutputsTakesVectors(x, weight) ? &FewOutputsKernel<true> : &FewOutputsKernel<false>, x, weight,
+              outputs_per_group, out, squares);
 }
 
 template <WeightFormat format>
@@ -137,10 +132,7 @@ void Launch(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, i
   constexpr bool kPlain = format == WeightFormat::kF32 || format == WeightFormat::kBF16;
   constexpr unsigned kFullGpu = 264;
   if (kPlain && grid.x * grid.y < kFullGpu && x.rows < 65536) {
-    const dim3 blocks(static_cast<unsigned>(weight.rows), static_cast<unsigned>(x.rows));
-    LaunchEarly(stream, blocks, kThreads, RowDotBytes(weight.columns), FewOutputsKernel, x, weight,
-                weight.rows / groups, out, nullptr);
-    return;
+    return LaunchFewOutputs(stream, x, weight, weight.rows / groups, out, nullptr);
   }
   LaunchEarly(stream, grid, kThreads, 0, CanonicalKernel<format>, x, weight, weight.rows / groups, weight.row_bytes(),
               out);
@@ -154,9 +146,7 @@ void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out) {
 
 void LinearAndSquares(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out,
                       float* squares) {
-  if (x.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(weight.rows) + 1, static_cast<unsigned>(x.rows));
-  LaunchEarly(stream, grid, kThreads, RowDotBytes(x.columns), FewOutputsKernel, x, weight, weight.rows, out, squares);
+  if (x.rows > 0) LaunchFewOutputs(stream, x, weight, weight.rows, out, squares);
 }
 
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out) {

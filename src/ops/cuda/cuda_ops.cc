@@ -138,6 +138,14 @@ class CudaOps final : public Ops {
     s.End();
   }
 
+  void LinearPair(ConstFloatView x, const WeightMatrix& first, const WeightMatrix& second, ActivationFormat activation,
+                  FloatView first_out, FloatView second_out) override {
+    Staging s = Begin();
+    cuda::DeviceLinearPair(s, options_.products, s.In(x), s.Weight(first), s.Weight(second), activation,
+                           s.Out(first_out), s.Out(second_out));
+    s.End();
+  }
+
   void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) override {
     Staging s = Begin();
     s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, s.Out(out));
@@ -177,17 +185,26 @@ class CudaOps final : public Ops {
   void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                     FloatView normed, FloatView collapsed) override {
     Staging s = Begin();
-    const ConstFloatView x = s.In(streams);
-    const FloatView out = s.Out(normed);
-    FloatView sum = s.Out(collapsed);
-    if (x.rows <= kFewRows) {
-      // A block a row would leave most of the GPU idle.
-      if (sum.data == nullptr) sum = s.Temporary(out.rows, out.columns);
-      s.Launch(&cuda::Collapse, x, n, s.In(pre), sum);
-      s.Launch(&cuda::RmsNorm, sum, s.Vector(weight), eps, out);
-    } else {
-      s.Launch(&cuda::CollapseNorm, x, n, s.In(pre), s.Vector(weight), eps, out, sum);
+    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, s.Out(normed), s.Out(collapsed));
+    s.End();
+  }
+
+  void MixAndCollapse(ConstFloatView streams, int n, const WeightMatrix& fn, const WeightVector& base,
+                      const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView mix,
+                      ConstFloatView pre, const WeightVector& norm, FloatView normed) override {
+    if (streams.rows > kFewRows) {
+      return Ops::MixAndCollapse(streams, n, fn, base, scale, sinkhorn_iterations, hc_eps, rms_eps, mix, pre, norm,
+                                 normed);
     }
+    Staging s = Begin();
+    const ConstFloatView x = s.In(streams);
+    const FloatView coefficients = s.Out(mix);
+    const FloatView out = s.Out(normed);
+    float* squares = s.Room<float>(x.rows);
+    const FloatView collapsed = s.Temporary(out.rows, out.columns);
+    s.Launch(&cuda::ProjectAndCollapse, x, s.Weight(fn), coefficients, squares, n, s.In(pre), collapsed);
+    s.Launch(&cuda::FinishMixAndNorm, squares, x.columns, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations,
+             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out);
     s.End();
   }
 

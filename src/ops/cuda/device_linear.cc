@@ -46,6 +46,21 @@ void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const Wei
   s.Launch(&CanonicalLinear, x, weight, groups, out);
 }
 
+void DeviceLinearPair(Staging& s, CudaProducts products, ConstFloatView x, const WeightMatrix& first,
+                      const WeightMatrix& second, ActivationFormat activation, FloatView first_out,
+                      FloatView second_out) {
+  if (!s.ok()) return;
+  constexpr int64_t kMostRows = 64;  // each weight alone has blocks for the whole GPU from there on
+  if (products == CudaProducts::kTensorCores && activation == ActivationFormat::kFp8Groups32 && x.rows <= kMostRows &&
+      DirectLinearPairFits(first, second)) {
+    const Bf16Rows rows = s.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp8);
+    s.Launch(&DirectLinearPair, rows, x.rows, first, second, first_out, second_out);
+    return;
+  }
+  DeviceLinear(s, products, x, first, activation, 1, first_out);
+  DeviceLinear(s, products, x, second, activation, 1, second_out);
+}
+
 void RunExperts(Staging& s, CudaProducts products, ConstFloatView x, const Routing& routing,
                 std::span<const ExpertWeights> experts, float limit, ActivationFormat activation, FloatView out) {
   const int64_t slots = static_cast<int64_t>(routing.order.size());

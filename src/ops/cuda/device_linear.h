@@ -18,6 +18,11 @@ namespace deepinfer::cuda {
 void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const WeightMatrix& weight,
                   ActivationFormat activation, int groups, FloatView out);
 
+/// Ops::LinearPair, likewise: one launch for few rows of two FP8 weights.
+void DeviceLinearPair(Staging& s, CudaProducts products, ConstFloatView x, const WeightMatrix& first,
+                      const WeightMatrix& second, ActivationFormat activation, FloatView first_out,
+                      FloatView second_out);
+
 /// Ops::Experts on gathered rows, expert by expert; x and out are on the device, experts on the host.
 void RunExperts(Staging& s, CudaProducts products, ConstFloatView x, const Routing& routing,
                 std::span<const ExpertWeights> experts, float limit, ActivationFormat activation, FloatView out);

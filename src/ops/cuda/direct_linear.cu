@@ -17,19 +17,30 @@ constexpr int kTileRows = 16;
 constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
 constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
 
+/// A weight and where its outputs go; blocks of one launch may have two.
+struct DirectPart {
+  WeightMatrix weight;
+  int outputs_per_group = 0;
+  FloatView out;
+};
+
 // MT tiles of 16 outputs, NT tiles of eight activation rows; weights of kLoadSteps steps are loaded together. Neither
 // shows in a result: sums are per output and row, over steps.
 template <int MT, int NT, int kLoadSteps>
 __global__ void __launch_bounds__(kWarps * 32)
-    DirectLinearKernel(Bf16Rows x, int rows, WeightMatrix weight, int outputs_per_group, FloatView out) {
+    DirectLinearKernel(Bf16Rows x, int rows, DirectPart first, DirectPart second, unsigned first_blocks) {
   __shared__ float sums[kWarps][kTileRows][8 * NT + 1];
   StartKernelBehind();
+  const bool is_second = blockIdx.y >= first_blocks;
+  const WeightMatrix weight = is_second ? second.weight : first.weight;
+  const int outputs_per_group = is_second ? second.outputs_per_group : first.outputs_per_group;
+  const FloatView out = is_second ? second.out : first.out;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4;
   const int t = lane % 4;
   const int first_token = static_cast<int>(blockIdx.x) * 8 * NT;
-  const int first_output = static_cast<int>(blockIdx.y) * kTileRows * MT;
+  const int first_output = static_cast<int>(blockIdx.y - (is_second ? first_blocks : 0)) * kTileRows * MT;
   const int columns = static_cast<int>(weight.columns);
   const int steps = columns / kStepColumns;
   const int begin = DirectFirstStep(steps, warp);
@@ -124,11 +135,25 @@ __global__ void __launch_bounds__(kWarps * 32)
 }
 
 template <int MT, int NT, int kLoadSteps>
-void Launch(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
-            FloatView out) {
-  const dim3 grid(Blocks(rows, 8 * NT), static_cast<unsigned>(weight.rows / (kTileRows * MT)));
-  LaunchEarly(stream, grid, kWarps * 32, 0, DirectLinearKernel<MT, NT, kLoadSteps>, x, static_cast<int>(rows), weight,
-              static_cast<int>(weight.rows / groups), out);
+void Launch(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const DirectPart& first, const DirectPart& second) {
+  const auto blocks_of = [](const DirectPart& part) {
+    return static_cast<unsigned>(part.weight.rows / (kTileRows * MT));
+  };
+  const dim3 grid(Blocks(rows, 8 * NT), blocks_of(first) + blocks_of(second));
+  LaunchEarly(stream, grid, kWarps * 32, 0, DirectLinearKernel<MT, NT, kLoadSteps>, x, static_cast<int>(rows), first,
+              second, blocks_of(first));
+}
+
+void LaunchParts(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const DirectPart& first,
+                 const DirectPart& second) {
+  if (rows == 0) return;
+  if (rows <= 8) return Launch<1, 1, 4>(stream, x, rows, first, second);
+  if (rows <= 16) return Launch<1, 2, 4>(stream, x, rows, first, second);
+  // More outputs a block for more rows: each block reads all of its rows.
+  const bool high = first.outputs_per_group % (4 * kTileRows) == 0 && second.outputs_per_group % (4 * kTileRows) == 0;
+  if (!high) return Launch<1, 4, 4>(stream, x, rows, first, second);
+  if (rows <= 32) return Launch<2, 4, 2>(stream, x, rows, first, second);
+  Launch<4, 4, 2>(stream, x, rows, first, second);
 }
 
 }  // namespace
@@ -141,13 +166,18 @@ bool DirectLinearFits(const WeightMatrix& weight, int groups) {
 
 void DirectLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                   FloatView out) {
-  if (rows == 0) return;
-  if (rows <= 8) return Launch<1, 1, 4>(stream, x, rows, weight, groups, out);
-  if (rows <= 16) return Launch<1, 2, 4>(stream, x, rows, weight, groups, out);
-  // More outputs a block for more rows: each block reads all of its rows.
-  if (weight.rows / groups % (4 * kTileRows) != 0) return Launch<1, 4, 4>(stream, x, rows, weight, groups, out);
-  if (rows <= 32) return Launch<2, 4, 2>(stream, x, rows, weight, groups, out);
-  Launch<4, 4, 2>(stream, x, rows, weight, groups, out);
+  LaunchParts(stream, x, rows, {weight, static_cast<int>(weight.rows / groups), out}, {});
+}
+
+bool DirectLinearPairFits(const WeightMatrix& first, const WeightMatrix& second) {
+  return DirectLinearFits(first, 1) && DirectLinearFits(second, 1) && first.columns == second.columns &&
+         (first.rows + second.rows) / kTileRows < 65536;
+}
+
+void DirectLinearPair(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& first,
+                      const WeightMatrix& second, FloatView first_out, FloatView second_out) {
+  LaunchParts(stream, x, rows, {first, static_cast<int>(first.rows), first_out},
+              {second, static_cast<int>(second.rows), second_out});
 }
 
 }  // namespace deepinfer::cuda

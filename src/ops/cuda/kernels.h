@@ -65,14 +65,22 @@ void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows,
 /// out.row(t) = sum over k of parts.row(slots[t * per_token + k]), k ascending, starting from 0.
 void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out);
 
-// streams.cu; the projection of MixStreams is a CanonicalLinear into `out` before
+// mix_streams.cu; the projection of MixStreams is a CanonicalLinear into `out` before
 /// squares: [T] what LinearAndSquares gave, or null.
 void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed);
-/// The first half of CollapseNorm: RmsNorm of this is the other, with the same bits.
-void Collapse(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, FloatView collapsed);
+/// MixAndCollapse of few rows in two launches, with the bits of the ops that it joins. First LinearAndSquares beside
+/// collapsed = sum_j pre[j] * streams[j]; then FinishMix beside RmsNorm. stream_columns: of the streams.
+void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const WeightMatrix& fn, FloatView mix,
+                        float* squares, int n, ConstFloatView pre, FloatView collapsed);
+void FinishMixAndNorm(cudaStream_t stream, const float* squares, int64_t stream_columns, int n,
+                      const WeightVector& base, const WeightVector& scale, int sinkhorn_iterations, float hc_eps,
+                      float rms_eps, FloatView mix, ConstFloatView collapsed, const WeightVector& weight,
+                      FloatView normed);
+
+// streams.cu
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out);
 void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_weight, const WeightVector& k_weight,
@@ -153,7 +161,7 @@ void IndexScores(cudaStream_t stream, ConstFloatView q, ConstFloatView head_weig
                  const DeviceIndexSequence* sequences, const int32_t* row_sequence, int64_t first_row, int64_t rows,
                  const IndexArguments& arguments, const DeviceLists& candidates, float* scores, int64_t most_visible);
 
-// route.cu; the gate is a CanonicalLinear into `logits` [T, E] before, which is overwritten
+// route.cu; the gate is a linear into `logits` [T, E] before, which may be overwritten
 void FinishRoute(cudaStream_t stream, FloatView logits, const WeightVector& bias, bool normalise, float scaling,
                  int32_t* picks, int64_t picks_stride, int per_token, FloatView weights);
 

@@ -3,7 +3,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
-#include "ops/cuda/row_dot.cuh"
+#include "ops/cuda/rms_norm.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -37,17 +37,15 @@ __global__ void EmbedKernel(WeightMatrix table, const int32_t* ids, FloatView ou
   for (int64_t c = OwnColumn(); c < out.columns; c += ColumnStep()) RowOf(out, t)[c] = LoadWeight(table, ids[t], c);
 }
 
-__global__ void RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out) {
-  WaitForKernelAhead();
+template <bool kVector>
+__global__ void __launch_bounds__(kMostNormThreads)
+    RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out) {
   StartKernelBehind();
   extern __shared__ float partials[];
-  const float* row = RowOf(x, blockIdx.x);
-  const auto value = [row](int64_t c) { return row[c]; };
-  const float mean = BlockCanonicalDot(x.columns, partials, value, value) / static_cast<float>(x.columns);
-  const float inverse = 1.0f / sqrtf(mean + eps);
-  for (int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) {
-    RowOf(out, blockIdx.x)[c] = LoadVector(weight, c) * (row[c] * inverse);
-  }
+  const float* const row = RowOf(x, blockIdx.x);
+  NormRow<kVector>(
+      x.columns, [&](int64_t c, float(&values)[kDotLaneColumns]) { LoadColumns<kVector>(row, c, x.columns, values); },
+      weight, eps, partials, RowOf(out, blockIdx.x));
 }
 
 __global__ void RopeTableKernel(const int64_t* positions, const float* frequencies, FloatView cos_sin) {
@@ -149,7 +147,9 @@ void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, F
 
 void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out) {
   if (out.rows == 0) return;
-  LaunchEarly(stream, Grid(out.rows), kThreads, RowDotBytes(x.columns), RmsNormKernel, x, weight, eps, out);
+  const bool vectors = TakesVectors(x) && TakesVectors(out) && TakesVectors(weight);
+  LaunchEarly(stream, Grid(out.rows), RowDotThreads(x.columns, kMostNormThreads), RowDotBytes(x.columns),
+              vectors ? &RmsNormKernel<true> : &RmsNormKernel<false>, x, weight, eps, out);
 }
 
 void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin) {

@@ -104,6 +104,11 @@ bool DirectLinearFits(const WeightMatrix& weight, int groups);
 void DirectLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                   FloatView out);
 
+/// Two of them of the same rows in one launch, each with the bits that it has alone; no groups.
+bool DirectLinearPairFits(const WeightMatrix& first, const WeightMatrix& second);
+void DirectLinearPair(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& first,
+                      const WeightMatrix& second, FloatView first_out, FloatView second_out);
+
 /// Whether SkinnyExperts takes experts like these.
 bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2);
 /// x in ColumnOrder::kFp4; hidden [slots, I] is scratch; parts.row(slot) = w2(quantised(silu(w1 x) * (w3 x) * weight)),
