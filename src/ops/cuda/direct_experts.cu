@@ -400,8 +400,8 @@ constexpr Variant kVariants[] = {
 
 std::atomic<int64_t> launches = 0;
 
-// Few rows leave shared memory for many small blocks; more of them are copied for more weight rows.
-int VariantFor(int most_rows) { return most_rows <= 4 ? 1 : most_rows <= 8 ? 5 : 11; }
+// Few experts are one wave of blocks, where loads under way count; many are streamed best by many warps.
+int VariantFor(const ExpertsPlan& plan) { return plan.active_count <= 16 ? 4 : 3; }
 
 }  // namespace
 
@@ -413,7 +413,7 @@ int64_t DirectExpertsLaunches() { return launches; }
 
 bool DirectExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,
                    FloatView parts, int variant) {
-  const int index = variant > 0 ? variant - 1 : VariantFor(plan.most_rows);
+  const int index = variant > 0 ? variant - 1 : VariantFor(plan);
   if (!kVariants[index].launch(stream, plan, x, hidden, parts)) return false;
   ++launches;
   return true;

@@ -53,7 +53,7 @@ constexpr int64_t PlaceOf(ColumnOrder order, int64_t c) {
 
 /// How experts' weights come to the multiplying warps; the bits of the results are the same.
 enum class SkinnyFeed : uint8_t {
-  kAuto,     ///< kBulk where an expert is likely to have more than eight rows, else kThreads
+  kAuto,     ///< kBulk where an expert is likely to have more than eight rows, else kDirect
   kThreads,  ///< through shared memory, by cp.async of all threads
   kBulk,     ///< through shared memory, by TMA from a warp of its own; where no tensor map can be made, kThreads
   kDirect,   ///< into registers (direct_experts.h); where its columns do not fit, kThreads

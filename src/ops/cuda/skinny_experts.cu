@@ -214,9 +214,9 @@ bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2) {
 void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,
                    FloatView parts) {
   if (plan.active_count == 0) return;
-  if (feed_choice.feed == SkinnyFeed::kDirect && DirectExperts(stream, plan, x, hidden, parts, feed_choice.stages)) {
-    return;
-  }
+  const bool direct =
+      feed_choice.feed == SkinnyFeed::kDirect || (feed_choice.feed == SkinnyFeed::kAuto && plan.most_rows <= 8);
+  if (direct && DirectExperts(stream, plan, x, hidden, parts, feed_choice.stages)) return;
   if (plan.most_rows <= 8) return Launch<1>(stream, plan, x, hidden, parts);
   if (plan.most_rows <= 16) return Launch<2>(stream, plan, x, hidden, parts);
   Launch<4>(stream, plan, x, hidden, parts);
