@@ -484,28 +484,16 @@ struct Variant {
   ExpertsVariant variant;
   bool (*launch)(cudaStream_t, const ExpertsPlan&, const Bf16Rows&, const Bf16Rows&, FloatView);
 };
-template <typename F>
-constexpr Variant Make(const char* name) {
-  return {{name, 8 * F::kRowTiles}, Launch<F>};
+template <int warps, int NT, int depth, int blocks, int ahead = 0, bool ring = false>
+constexpr Variant Make() {
+  return {{warps, 8 * NT, depth, blocks, ahead, ring}, Launch<Form<warps, NT, depth, blocks, ahead, ring>>};
 }
 constexpr Variant kVariants[] = {
-    Make<Form<4, 1, 2, 5>>("4 warps, 2 steps, 5 blocks"),
-    Make<Form<4, 1, 3, 4>>("4 warps, 3 steps, 4 blocks"),
-    Make<Form<4, 1, 4, 3>>("4 warps, 4 steps, 3 blocks"),
-    Make<Form<8, 1, 1, 3>>("8 warps, 1 step, 3 blocks"),
-    Make<Form<8, 1, 2, 2>>("8 warps, 2 steps, 2 blocks"),
-    Make<Form<8, 1, 3, 2>>("8 warps, 3 steps, 2 blocks"),
-    Make<Form<16, 1, 3, 1>>("16 warps, 3 steps, 1 block"),
-    Make<Form<4, 1, 2, 5, 2>>("4 warps, 2 + 2 steps, 5 blocks"),
-    Make<Form<4, 1, 3, 4, 4>>("4 warps, 3 + 4 steps, 4 blocks"),
-    Make<Form<8, 1, 1, 3, 4>>("8 warps, 1 + 4 steps, 3 blocks"),
-    Make<Form<8, 1, 3, 2, 2>>("8 warps, 3 + 2 steps, 2 blocks"),
-    Make<Form<4, 1, 4, 4, 0, true>>("4 warps, ring of 4, 4 blocks"),
-    Make<Form<4, 1, 3, 6, 0, true>>("4 warps, ring of 3, 6 blocks"),
-    Make<Form<8, 1, 3, 3, 0, true>>("8 warps, ring of 3, 3 blocks"),
-    Make<Form<16, 1, 4, 1, 0, true>>("16 warps, ring of 4, 1 block"),
-    Make<Form<16, 2, 2, 1>>("16 warps, 2 steps, 1 block"),
-    Make<Form<8, 2, 4, 1>>("8 warps, 4 steps, 1 block"),
+    Make<4, 1, 2, 5>(),          Make<4, 1, 3, 4>(),          Make<4, 1, 4, 3>(),           Make<8, 1, 1, 3>(),
+    Make<8, 1, 2, 2>(),          Make<8, 1, 3, 2>(),          Make<16, 1, 3, 1>(),          Make<4, 1, 2, 5, 2>(),
+    Make<4, 1, 3, 4, 4>(),       Make<8, 1, 1, 3, 4>(),       Make<8, 1, 3, 2, 2>(),        Make<4, 1, 4, 4, 0, true>(),
+    Make<4, 1, 3, 6, 0, true>(), Make<8, 1, 3, 3, 0, true>(), Make<16, 1, 4, 1, 0, true>(), Make<16, 2, 2, 1>(),
+    Make<8, 2, 4, 1>(),
 };
 
 std::atomic<int64_t> launches = 0;
