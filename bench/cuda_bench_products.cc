@@ -180,7 +180,10 @@ void BenchExperts(const Bench& bench) {
       const cuda::ExpertsVariant& form = cuda::DirectExpertsVariant(variant);
       if (c.rows_each > form.rows) continue;
       cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect, variant);
-      report(std::string(": ") + form.name);
+      char how[64];
+      std::snprintf(how, sizeof how, ": %d x %d warps, %d + %d%s", form.blocks, form.warps, form.depth, form.ahead,
+                    form.ring ? ", ring" : "");
+      report(how);
     }
   }
   cuda::UseSkinnyFeed(bench.feed, bench.stages);

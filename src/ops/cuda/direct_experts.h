@@ -14,10 +14,10 @@
 
 namespace deepinfer::cuda {
 
-/// A form of the kernels; `rows` of an expert at once, more read its weights again.
+/// A form of the kernels (direct_experts.cu); `rows` of an expert at once, more read its weights again.
 struct ExpertsVariant {
-  const char* name;
-  int rows;
+  int warps, rows, depth, blocks, ahead;
+  bool ring;
 };
 int DirectExpertsVariants();
 const ExpertsVariant& DirectExpertsVariant(int variant);  ///< 1 .. DirectExpertsVariants()

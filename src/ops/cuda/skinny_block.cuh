@@ -39,13 +39,10 @@ struct TileLayout {
   static constexpr int PieceAt(int row, int piece) { return row * kRowBytes + 16 * piece; }
 };
 
-/// 8 * NT activation rows of a chunk: 16 pieces of 16 bytes a row, which change places by row where the rows of a load
-/// would meet in a bank.
+/// 8 * NT activation rows of a chunk: 16 pieces of 16 bytes a row.
 struct RowLayout {
   static constexpr int kPieces = kSkinnyChunk * 2 / 16;
-  static constexpr int PieceAt(int row, int piece) {
-    return row * kSkinnyChunk * 2 + 16 * (piece ^ piece / 8 * 2 ^ row % 2);
-  }
+  static constexpr int PieceAt(int row, int piece) { return row * kSkinnyChunk * 2 + SkinnyPieceAt(row, piece); }
 };
 
 template <int NT>

@@ -20,6 +20,10 @@ constexpr int DirectFirstStep(int steps, int warp) { return steps * warp / kDire
 /// First chunk of part `part`; the last part ends at `chunks`.
 constexpr int SkinnyFirstChunk(int chunks, int parts, int part) { return chunks * part / parts; }
 
+/// Where a piece of eight columns lies among the 256 bytes of a chunk of an activation row in shared memory: pieces
+/// change places by row, so that the rows of a load do not meet in a bank.
+constexpr int SkinnyPieceAt(int row, int piece) { return 16 * (piece ^ piece / 8 * 2 ^ row % 2); }
+
 /// Stages of a bulk ring (skinny_bulk.cuh) that an SM of 228 KB has room for in each of `blocks` blocks, each with
 /// `rest` bytes besides.
 constexpr int64_t BulkStagesThatFit(int64_t stage_bytes, int64_t rest, int blocks) {
