@@ -52,10 +52,9 @@ void BenchSmallOps(const Bench& bench) {
       if (few) {
         cuda::LinearAndSquares(bench.stream, many, fn, mix, squares.as<float>());
       } else {
-        cuda::CanonicalLinear(bench.stream, many, fn, 1, mix);
+        cuda::LinearAndSquaresOfMany(bench.stream, many, fn, mix, squares.as<float>());
       }
-      cuda::FinishMix(bench.stream, many, few ? squares.as<float>() : nullptr, kStreams, base, base, 20, 1e-6f, 1e-20f,
-                      mix);
+      cuda::FinishMix(bench.stream, many, squares.as<float>(), kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
     });
     time("collapse + norm", 5 * row_bytes,
          [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}); });

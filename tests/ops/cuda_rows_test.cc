@@ -103,6 +103,40 @@ TEST(CudaRows, FewOutputsAndSquaresHaveTheBitsOfTheReference) {
   }
 }
 
+// Both forms of the kernel, blocks with rows behind the last, and fewer outputs or chunks than it has room for.
+TEST(CudaRows, LinearAndSquaresOfManyHasTheSameBits) {
+  Random random(5);
+  for (const int64_t rows : {1, 8, 9, 67, 2112, 2113, 2145}) {
+    for (const int64_t width : {128, 256, 640}) {
+      for (const int64_t outputs : {3, 8, 24}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << width << " to " << outputs);
+        const Tensor x = RandomTensor(rows, width, random);
+        const OwnedWeight weight = RandomWeight(WeightFormat::kF32, outputs, width, random);
+        std::vector<float> host;
+        for (int64_t t = 0; t < rows; ++t) host.insert(host.end(), x.row(t), x.row(t) + width);
+        const DeviceBytes device(host);
+        const ConstFloatView view(device.as<float>(), rows, width);
+        const DeviceWeight device_weight(weight.view());
+        ASSERT_TRUE(cuda::LinearAndSquaresOfManyFits(view, device_weight.view));
+        const auto run = [&](auto* function) {
+          const DeviceBytes squares(std::vector<float>(static_cast<size_t>(rows) + 1, kUntouched));
+          const DeviceFloats out(rows, outputs);
+          function(nullptr, view, device_weight.view, out.view(), squares.as<float>());
+          Tensor result(rows + 1, outputs + 1);  // the squares are the last column
+          result.Fill(0);
+          const Tensor products = out.Get();
+          for (int64_t t = 0; t < rows; ++t) std::copy_n(products.row(t), outputs, result.row(t));
+          std::vector<float> sums(static_cast<size_t>(rows) + 1);
+          Check(cudaMemcpy(sums.data(), squares.as<float>(), sums.size() * sizeof(float), cudaMemcpyDeviceToHost));
+          for (int64_t t = 0; t <= rows; ++t) result.row(t)[outputs] = sums[static_cast<size_t>(t)];
+          return result;
+        };
+        ASSERT_TRUE(SameBits(run(&cuda::LinearAndSquaresOfMany), run(&cuda::LinearAndSquares)));
+      }
+    }
+  }
+}
+
 struct Routes {
   std::vector<int32_t> picks;
   Tensor weights;

@@ -170,12 +170,16 @@ class CudaOps final : public Ops {
     Staging s = Begin();
     const ConstFloatView x = s.In(streams);
     const FloatView mix = s.Out(out);
+    const WeightMatrix weight = s.Weight(fn);
     float* squares = nullptr;
     if (x.rows <= kFewRows) {
       squares = s.Room<float>(x.rows);
-      s.Launch(&cuda::LinearAndSquares, x, s.Weight(fn), mix, squares);
+      s.Launch(&cuda::LinearAndSquares, x, weight, mix, squares);
+    } else if (cuda::LinearAndSquaresOfManyFits(x, weight)) {
+      squares = s.Room<float>(x.rows);
+      s.Launch(&cuda::LinearAndSquaresOfMany, x, weight, mix, squares);
     } else {
-      s.Launch(&cuda::CanonicalLinear, x, s.Weight(fn), 1, mix);
+      s.Launch(&cuda::CanonicalLinear, x, weight, 1, mix);
     }
     s.Launch(&cuda::FinishMix, x, squares, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations, hc_eps, rms_eps,
              mix);

@@ -26,12 +26,12 @@ struct DirectPart {
 
 // MT tiles of 16 outputs, NT tiles of eight activation rows; weights of kLoadSteps steps are loaded together. Neither
 // shows in a result: sums are per output and row, over steps.
-template <int MT, int NT, int kLoadSteps>
+template <int MT, int NT, int kLoadSteps, bool kPair>
 __global__ void __launch_bounds__(kWarps * 32)
     DirectLinearKernel(Bf16Rows x, int rows, DirectPart first, DirectPart second, unsigned first_blocks) {
   __shared__ float sums[kWarps][kTileRows][8 * NT + 1];
   StartKernelBehind();
-  const bool is_second = blockIdx.y >= first_blocks;
+  const bool is_second = kPair && blockIdx.y >= first_blocks;
   const WeightMatrix weight = is_second ? second.weight : first.weight;
   const int outputs_per_group = is_second ? second.outputs_per_group : first.outputs_per_group;
   const FloatView out = is_second ? second.out : first.out;
@@ -134,26 +134,28 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
-template <int MT, int NT, int kLoadSteps>
+template <int MT, int NT, int kLoadSteps, bool kPair>
 void Launch(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const DirectPart& first, const DirectPart& second) {
   const auto blocks_of = [](const DirectPart& part) {
     return static_cast<unsigned>(part.weight.rows / (kTileRows * MT));
   };
   const dim3 grid(Blocks(rows, 8 * NT), blocks_of(first) + blocks_of(second));
-  LaunchEarly(stream, grid, kWarps * 32, 0, DirectLinearKernel<MT, NT, kLoadSteps>, x, static_cast<int>(rows), first,
-              second, blocks_of(first));
+  LaunchEarly(stream, grid, kWarps * 32, 0, DirectLinearKernel<MT, NT, kLoadSteps, kPair>, x, static_cast<int>(rows),
+              first, second, blocks_of(first));
 }
 
+template <bool kPair>
 void LaunchParts(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const DirectPart& first,
                  const DirectPart& second) {
   if (rows == 0) return;
-  if (rows <= 8) return Launch<1, 1, 4>(stream, x, rows, first, second);
-  if (rows <= 16) return Launch<1, 2, 4>(stream, x, rows, first, second);
+  if (rows <= 8) return Launch<1, 1, 4, kPair>(stream, x, rows, first, second);
+  if (rows <= 16) return Launch<1, 2, 4, kPair>(stream, x, rows, first, second);
   // More outputs a block for more rows: each block reads all of its rows.
   const bool high = first.outputs_per_group % (4 * kTileRows) == 0 && second.outputs_per_group % (4 * kTileRows) == 0;
-  if (!high) return Launch<1, 4, 4>(stream, x, rows, first, second);
-  if (rows <= 32) return Launch<2, 4, 2>(stream, x, rows, first, second);
-  Launch<4, 4, 2>(stream, x, rows, first, second);
+  if (!high) return Launch<1, 4, 4, kPair>(stream, x, rows, first, second);
+  // A choice of two weights beside the sums of four tiles is more than the registers hold.
+  if (kPair || rows <= 32) return Launch<2, 4, 2, kPair>(stream, x, rows, first, second);
+  Launch<4, 4, 2, false>(stream, x, rows, first, second);
 }
 
 }  // namespace
@@ -166,7 +168,7 @@ bool DirectLinearFits(const WeightMatrix& weight, int groups) {
 
 void DirectLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                   FloatView out) {
-  LaunchParts(stream, x, rows, {weight, static_cast<int>(weight.rows / groups), out}, {});
+  LaunchParts<false>(stream, x, rows, {weight, static_cast<int>(weight.rows / groups), out}, {});
 }
 
 bool DirectLinearPairFits(const WeightMatrix& first, const WeightMatrix& second) {
@@ -176,8 +178,8 @@ bool DirectLinearPairFits(const WeightMatrix& first, const WeightMatrix& second)
 
 void DirectLinearPair(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& first,
                       const WeightMatrix& second, FloatView first_out, FloatView second_out) {
-  LaunchParts(stream, x, rows, {first, static_cast<int>(first.rows), first_out},
-              {second, static_cast<int>(second.rows), second_out});
+  LaunchParts<true>(stream, x, rows, {first, static_cast<int>(first.rows), first_out},
+                    {second, static_cast<int>(second.rows), second_out});
 }
 
 }  // namespace deepinfer::cuda

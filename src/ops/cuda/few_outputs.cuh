@@ -6,9 +6,8 @@
 
 namespace deepinfer::cuda {
 
-/// Four chunks of 128 columns a lane at once: 20480 columns, whose mix a layer computes twice, are all under way.
+/// With four chunks of 128 columns a lane at once, 20480 columns, whose mix a layer computes twice, are all under way.
 inline constexpr int kMostFewOutputsThreads = 640;
-inline constexpr int kFewOutputsChunks = 4;
 
 inline int FewOutputsThreads(int64_t columns) { return RowDotThreads(columns, kMostFewOutputsThreads); }
 
@@ -23,9 +22,10 @@ template <bool kVector>
 __device__ __forceinline__ void FewOutputsBlock(const ConstFloatView& x, const WeightMatrix& weight,
                                                 int64_t outputs_per_group, int64_t output, int64_t t,
                                                 const FloatView& out, float* squares, float* partials) {
+  constexpr int kAtOnce = kVector ? 4 : 1;
   if (output == weight.rows) {
     WaitForKernelAhead();
-    const float square = BlockSquares<kFewOutputsChunks>(
+    const float square = BlockSquares<kAtOnce>(
         x.columns, partials, [own = RowOf(x, t), columns = x.columns](int64_t c, float(&values)[kDotLaneColumns]) {
           LoadColumns<kVector>(own, c, columns, values);
         });
@@ -35,7 +35,7 @@ __device__ __forceinline__ void FewOutputsBlock(const ConstFloatView& x, const W
   const int64_t columns = weight.columns;
   const float* const row = RowOf(x, t) + output / outputs_per_group * columns;
   const WeightVector vector{weight.data, weight.format == WeightFormat::kBF16, columns};
-  const float sum = BlockCanonicalDot<kFewOutputsChunks>(
+  const float sum = BlockCanonicalDot<kAtOnce>(
       columns, partials,
       [&](int64_t c, float(&values)[kDotLaneColumns]) {
         LoadColumns<kVector>(vector, output * columns, c, columns, values);

@@ -66,7 +66,7 @@ void GatherFloatRows(cudaStream_t stream, ConstFloatView x, const int32_t* rows,
 void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, int per_token, FloatView out);
 
 // mix_streams.cu; the projection of MixStreams is a CanonicalLinear into `out` before
-/// squares: [T] what LinearAndSquares gave, or null.
+/// squares: [T] what LinearAndSquares gave, or null: FinishMix reads the streams again.
 void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
@@ -91,6 +91,11 @@ void EngramInject(cudaStream_t stream, ConstFloatView kv, const WeightVector& q_
 void QuantiseActivations(cudaStream_t stream, ConstFloatView x, FloatView out);
 /// CanonicalLinear of plain weights with few outputs, and squares[t] = x.row(t) times itself.
 void LinearAndSquares(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out, float* squares);
+/// The same for many rows, where it fits: F32 weights of at most 24 outputs, columns a multiple of 128; rows of x and
+/// the weight start at multiples of 16 bytes (many_rows.cu).
+bool LinearAndSquaresOfManyFits(ConstFloatView x, const WeightMatrix& weight);
+void LinearAndSquaresOfMany(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, FloatView out,
+                            float* squares);
 void CanonicalLinear(cudaStream_t stream, ConstFloatView x, const WeightMatrix& weight, int groups, FloatView out);
 
 // cache_rows.cu

@@ -131,19 +131,22 @@ template <bool kVector>
 __device__ __forceinline__ void CollapseColumns(const ConstFloatView& streams, int n, const ConstFloatView& pre,
                                                 int64_t t, int64_t c, int64_t width, float (&sums)[kDotLaneColumns]) {
   const float* const row = RowOf(streams, t);
-  float values[kMostStreams][kDotLaneColumns];
-#pragma unroll
-  for (int j = 0; j < kMostStreams; ++j) {
-    if (j < n) LoadColumns<kVector>(row + j * width, c, width, values[j]);
-  }
 #pragma unroll
   for (int i = 0; i < kDotLaneColumns; ++i) sums[i] = 0;
+  constexpr int kAtOnce = 4;  // streams whose loads are under way
+  for (int first = 0; first < n; first += kAtOnce) {
+    float values[kAtOnce][kDotLaneColumns];
 #pragma unroll
-  for (int j = 0; j < kMostStreams; ++j) {
-    if (j >= n) break;
-    const float factor = RowOf(pre, t)[j];
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (first + j < n) LoadColumns<kVector>(row + (first + j) * width, c, width, values[j]);
+    }
 #pragma unroll
-    for (int i = 0; i < kDotLaneColumns; ++i) sums[i] += factor * values[j][i];
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (first + j >= n) break;
+      const float factor = RowOf(pre, t)[first + j];
+#pragma unroll
+      for (int i = 0; i < kDotLaneColumns; ++i) sums[i] += factor * values[j][i];
+    }
   }
 #pragma unroll
   for (int i = 0; i < kDotLaneColumns; ++i) {
@@ -151,7 +154,7 @@ __device__ __forceinline__ void CollapseColumns(const ConstFloatView& streams, i
   }
 }
 
-// At most kMostCollapseThreads: eight columns of all streams are a hundred registers.
+// Eight columns of four streams at once take their registers.
 constexpr int kMostCollapseThreads = 640;
 
 template <bool kVector>
