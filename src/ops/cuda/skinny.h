@@ -27,8 +27,8 @@ enum class ColumnOrder : uint8_t {
   kPlain,
   kFp8,  ///< of each four columns: 0 2 1 3
   kFp4,  ///< of each eight columns: 0 4 1 5 2 6 3 7
-  // As a wide product's MMAs take them (wide.h): column 16 t + 4 j + i of 64 at 16 j + 4 t + i, i in the order of kFp8;
-  // of 128 columns, 32 t + 8 j + n at 32 j + 4 t plus the place 0 2 16 18 1 3 17 19 of n.
+  // As a wide product's MMAs take them (wide.h): column 16 t + 4 j + i of 64 at 16 j + 2 t plus the place 0 8 1 9 of i;
+  // of 128 columns, 32 t + 8 j + n at 32 j + 2 t plus the place 0 8 16 24 1 9 17 25 of n.
   kFp8Wide,
   kFp4Wide,
 };
@@ -44,9 +44,9 @@ constexpr int64_t PlaceOf(ColumnOrder order, int64_t c) {
     case ColumnOrder::kFp4:  // 0 4 1 5 2 6 3 7
       return c - n % 8 + ((n & 3) << 1 | (n >> 2 & 1));
     case ColumnOrder::kFp8Wide:
-      return c - n % 64 + (n / 4 % 4 * 16 + n / 16 % 4 * 4) + ((n & 1) << 1 | (n >> 1 & 1));
+      return c - n % 64 + n / 4 % 4 * 16 + n / 16 % 4 * 2 + (n >> 1 & 1) + 8 * (n & 1);
     case ColumnOrder::kFp4Wide:
-      return c - n + ((n / 8 % 4 * 2 + (n >> 1 & 1)) * 16 + n / 32 * 4) + ((n & 1) << 1 | (n >> 2 & 1));
+      return c - n + (n / 8 % 4 * 2 + (n >> 1 & 1)) * 16 + n / 32 * 2 + (n >> 2 & 1) + 8 * (n & 1);
   }
   return c;
 }

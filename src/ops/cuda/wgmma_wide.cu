@@ -1,10 +1,11 @@
-// Wide products on SM90 (wide.h): a block makes 128 outputs of 128 rows. Two warp groups decode weights within
-// shared memory while TMA brings codes and activations; two others multiply, 64 rows each. Two blocks with the same
-// rows are a cluster: each brings half of them, to both.
+// Wide products on SM90 (wide.h): a block makes 128 outputs of up to 128 rows. Two warp groups have 64 outputs each:
+// they decode codes into the registers that WGMMA takes as one factor; the other, rows of activations, lies in shared
+// memory. A thread of a third group has TMA bring both. Two blocks with the same rows are a cluster: each brings half
+// of them, to both.
 //
 // The sums are those of the skinny products to the bit: wgmma adds 16 products to an accumulator as mma.sync does, in
-// whatever order they stand (CudaWide.TheBitsOfMmaSync checks that), so what counts is which 16 columns an MMA has,
-// where a chunk ends and how chunks are added. ColumnOrder::kFp8Wide and kFp4Wide put the 16 columns side by side.
+// whatever order they stand (CudaWide.LinearHasTheBitsOfDirectLinear), so what counts is which 16 columns an MMA has,
+// where a chunk ends and how chunks are added.
 #include "ops/cuda/decode_bf16.cuh"
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/launch.cuh"
@@ -19,96 +20,67 @@
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int kStages = 5;
 constexpr int kOutputs = 128;   // of a block
 constexpr int kColumns = 64;    // of a stage: 128 bytes of BF16, the swizzle's width
 constexpr int kChunkSteps = 2;  // stages that share an accumulator
 constexpr int kGroup = 128;     // threads of a warp group
-constexpr int kGroupRows = 64;
+constexpr int kGroupOutputs = 64;
+constexpr int kMultipliers = kOutputs / kGroupOutputs;  // warp groups
+constexpr int kWideThreads = (1 + kMultipliers) * kGroup;
+constexpr int kMultiplyingWarps = kMultipliers * kGroup / 32;
 constexpr int kCluster = 2;
-constexpr int kDecoders = 2;  // warp groups, by turns: what one of them waits for, the other does not
-constexpr int kWideThreads = (kDecoders + 2) * kGroup;
-constexpr int kHalfBytes = kGroupRows * kColumns * 2;
-constexpr int kRowsBytes = kCluster * kHalfBytes;
-constexpr int kStageBytes = kRowsBytes + kOutputs * kColumns * 2;
-// Codes come in boxes of 128 outputs by 64 bytes: a stage of FP8, two of FP4.
-constexpr int kCodeStages = 4;
-constexpr int kCodeRowBytes = 64;
-constexpr int kCodeBytes = kOutputs * kCodeRowBytes;
-constexpr int kBarriers = 2 * kStages + kCodeStages + 1;
-static_assert(kWideTileRows == kCluster * kGroupRows && kCodeStages % kDecoders == 0);
+constexpr int kHalfRows = kWideTileRows / kCluster;
+constexpr int kHalfBytes = kHalfRows * kColumns * 2;
+constexpr int kStages = 8;  // of rows
+constexpr int kStageBytes = kCluster * kHalfBytes;
+// Codes come in pieces of 128 outputs by 64 bytes: a stage of FP8, two of FP4.
+constexpr int kPieces = 4;
+constexpr int kPieceRowBytes = 64;
+constexpr int kPieceBytes = kOutputs * kPieceRowBytes;
+constexpr int kBarrierBytes = (2 * kStages + 2 * kPieces + 2) * 8;
 
-/// Of a block, aligned to 1024: stages, codes, barriers, and all scales of FP4.
-constexpr int WideBytes(bool fp4, int64_t columns) {
-  return 1024 + kStages * kStageBytes + kCodeStages * kCodeBytes + (kBarriers * 8 + 15) / 16 * 16 +
-         (fp4 ? kOutputs * static_cast<int>(columns / 32) : 0);
+template <bool fp4>
+constexpr int kPieceSteps = fp4 ? 2 : 1;
+
+/// Stretches of the columns that have totals of their own.
+template <bool fp4>
+constexpr int kStretches = fp4 ? kColumnParts : kDirectWarps;
+
+/// Of a block: stages, pieces, barriers, and all scales of FP4; the start is aligned to 1024.
+constexpr int64_t WideBytes(bool fp4, int64_t columns) {
+  return 1024 + kStages * kStageBytes + kPieces * kPieceBytes + kBarrierBytes + (fp4 ? kOutputs * columns / 32 : 0);
 }
-constexpr int kMostBytes = 227 * 1024;
+constexpr int64_t kMostBytes = 227 * 1024;
 
 /// What a block works on.
 struct WideTile {
-  int code_row, code_column;  // of the weight's map: its first box
+  int code_row, code_column;  // of the weight's map: its first piece
   const uint8_t* scales;      // of its first output
   int first_row;              // of x and out
   int row_count;              // that exist
   int first_output;
 };
 
-/// Stretches of the columns that have totals of their own.
-template <bool fp4>
-constexpr int kStretches = fp4 ? kColumnParts : kDirectWarps;
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-__device__ __forceinline__ void StoreShared128(uint32_t shared, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-
-// One output's columns of kSteps stages, by one thread: codes in registers, BF16 to shared memory. Words of 16 bytes
-// are what a lane of the skinny products reads; its MMAs take four columns from each of the four words of a row.
-template <bool fp4>
-struct WeightPiece {
-  static constexpr int kSteps = fp4 ? 2 : 1;
-  uint4 words[4];
-  uint32_t scales;  // two bytes, or four
-
-  /// Row `row` of a box of codes, in the 64-byte swizzle.
-  __device__ __forceinline__ void Load(uint32_t codes, int row) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = LoadShared128(codes + row * kCodeRowBytes + ((i ^ row / 2 % 4) << 4));
+/// Where the block's tiles and barriers lie.
+struct Ring {
+  uint32_t base;
+  __device__ __forceinline__ uint32_t Rows(int step) const { return base + step % kStages * kStageBytes; }
+  __device__ __forceinline__ uint32_t Codes(int piece) const {
+    return base + kStages * kStageBytes + piece % kPieces * kPieceBytes;
   }
-
-  /// The stage `step` of the piece to row `row` of a swizzled tile.
-  template <int step>
-  __device__ __forceinline__ void Store(uint32_t shared, int row) const {
-    const auto put = [&](int eighth, const uint32_t* first, const uint32_t* second) {
-      StoreShared128(shared + row * kColumns * 2 + ((eighth ^ row % 8) << 4), first[0], first[1], second[0], second[1]);
-    };
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {  // words 2 pair and 2 pair + 1
-      if constexpr (fp4) {
-        const uint32_t first = DecodeFactor<true>(scales >> 16 * pair & 255u);
-        const uint32_t second = DecodeFactor<true>(scales >> (16 * pair + 8) & 255u);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          uint32_t a[4], b[4];
-          DecodeFp4(Word(words[2 * pair], 2 * step + i), first, a);
-          DecodeFp4(Word(words[2 * pair + 1], 2 * step + i), second, b);
-          put(4 * i + pair, a, b);
-          put(4 * i + 2 + pair, a + 2, b + 2);
-        }
-      } else {
-        const uint32_t factor = DecodeFactor<false>(scales >> 8 * pair & 255u);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          uint32_t a[2], b[2];
-          DecodeFp8(Word(words[2 * pair], i), factor, a);
-          DecodeFp8(Word(words[2 * pair + 1], i), factor, b);
-          put(2 * i + pair, a, b);
-        }
-      }
-    }
+  __device__ __forceinline__ uint32_t Barriers() const { return Codes(0) + kPieces * kPieceBytes; }
+  __device__ __forceinline__ uint32_t RowsFull(int step) const { return Barriers() + step % kStages * 8; }
+  __device__ __forceinline__ uint32_t RowsEmpty(int step) const { return RowsFull(step) + kStages * 8; }
+  __device__ __forceinline__ uint32_t CodesFull(int piece) const {
+    return Barriers() + (2 * kStages + piece % kPieces) * 8;
   }
+  __device__ __forceinline__ uint32_t CodesEmpty(int piece) const { return CodesFull(piece) + kPieces * 8; }
+  __device__ __forceinline__ uint32_t ScalesFull() const { return Barriers() + (2 * kStages + 2 * kPieces) * 8; }
+  __device__ __forceinline__ uint32_t Scales() const { return Barriers() + kBarrierBytes; }
+  __device__ __forceinline__ static uint32_t StepPhase(int step) { return step / kStages % 2; }
+  __device__ __forceinline__ static uint32_t PiecePhase(int piece) { return piece / kPieces % 2; }
 };
 
 /// The first stage of a stretch.
@@ -118,173 +90,211 @@ __device__ __forceinline__ int FirstStep(int steps, int stretch) {
   return DirectFirstStep(steps, stretch);
 }
 
-__device__ __forceinline__ void AddTo(float (&sums)[64], const float (&values)[64]) {
-#pragma unroll
-  for (int i = 0; i < 64; ++i) sums[i] += values[i];
+// All that a block reads, by one thread. x: its columns begin at first_column.
+template <bool fp4>
+__device__ __forceinline__ void Bring(const Ring& ring, const CUtensorMap& x, const CUtensorMap& codes,
+                                      const WideTile& tile, int columns, int first_column) {
+  const int steps = columns / kColumns;
+  const uint32_t rank = blockIdx.x % kCluster;
+  const uint32_t halves = tile.row_count > kHalfRows ? 2 : 1;
+  if (fp4) {
+    const uint32_t bytes = static_cast<uint32_t>(kOutputs * (columns / 32));
+    BarrierExpect(ring.ScalesFull(), bytes);
+    LoadBulk(ring.Scales(), tile.scales, bytes, ring.ScalesFull());
+  }
+  for (int step = 0; step < steps; ++step) {
+    if (step % kPieceSteps<fp4> == 0) {
+      const int piece = step / kPieceSteps<fp4>;
+      BarrierWait(ring.CodesEmpty(piece), Ring::PiecePhase(piece) ^ 1);
+      BarrierExpect(ring.CodesFull(piece), kPieceBytes);
+      LoadBox(ring.Codes(piece), &codes, tile.code_column + piece * kPieceRowBytes, tile.code_row,
+              ring.CodesFull(piece));
+    }
+    BarrierWait(ring.RowsEmpty(step), Ring::StepPhase(step) ^ 1);
+    BarrierExpect(ring.RowsFull(step), halves * kHalfBytes);
+    if (rank < halves) {
+      LoadBoxForAll<(1 << kCluster) - 1>(ring.Rows(step) + rank * kHalfBytes, &x, first_column + step * kColumns,
+                                         tile.first_row + static_cast<int>(rank) * kHalfRows, ring.RowsFull(step));
+    }
+  }
 }
 
-/// Where the block's tiles and barriers lie.
-struct Ring {
-  uint32_t base;
-  __device__ __forceinline__ uint32_t Codes(int piece) const {
-    return base + kStages * kStageBytes + piece % kCodeStages * kCodeBytes;
+/// The codes of one thread: 16 bytes of two weight rows, eight apart, as a lane of the skinny products reads them.
+template <bool fp4>
+class Codes {
+ public:
+  /// row: the first of the two within the block.
+  __device__ __forceinline__ Codes(const Ring& ring, const uint8_t* scales, int columns, int row)
+      : ring_(ring), row_(row), lane_(static_cast<int>(threadIdx.x) % 32), scale_row_bytes_(columns / 32) {
+    scales_ = scales + row / 32 * scale_row_bytes_;
   }
-  __device__ __forceinline__ uint32_t Barriers() const { return Codes(0) + kCodeStages * kCodeBytes; }
-  __device__ __forceinline__ uint32_t Stage(int step) const { return base + step % kStages * kStageBytes; }
-  __device__ __forceinline__ uint32_t Full(int step) const { return Barriers() + step % kStages * 8; }
-  __device__ __forceinline__ uint32_t Empty(int step) const { return Full(step) + kStages * 8; }
-  __device__ __forceinline__ uint32_t CodesFull(int piece) const {
-    return Barriers() + (2 * kStages + piece % kCodeStages) * 8;
+
+  /// Of stage `step`, for four MMAs: factors[k] is the factor of the k-th.
+  __device__ __forceinline__ void Decode(int step, uint32_t (&factors)[4][4]) {
+    const int piece = step / kPieceSteps<fp4>;
+    const int t = lane_ % 4;
+    if (step % kPieceSteps<fp4> == 0) {
+      const uint32_t at = ring_.Codes(piece) + row_ * kPieceRowBytes + 16 * t;
+      if constexpr (fp4) {
+        const uint32_t scale = ring_.Scales() + row_ * scale_row_bytes_ + 4 * piece + t;
+        scale_[0] = LoadShared8(scale);
+        scale_[1] = LoadShared8(scale + 8 * scale_row_bytes_);
+      } else {
+        scale_[0] = scale_[1] = __ldg(scales_ + 2 * step + t / 2);
+      }
+      BarrierWait(ring_.CodesFull(piece), Ring::PiecePhase(piece));
+      words_[0] = LoadShared128(at);
+      words_[1] = LoadShared128(at + 8 * kPieceRowBytes);
+    }
+    const uint32_t scale[2] = {DecodeFactor<fp4>(scale_[0]), DecodeFactor<fp4>(scale_[1])};
+    if constexpr (fp4) {
+      // Two words of the four; which ones hangs on the step, and an index that is not constant would not be a register.
+      const bool later = step % 2 != 0;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t pairs[2][4];
+#pragma unroll
+        for (int upper = 0; upper < 2; ++upper) {
+          DecodeFp4(later ? Word(words_[upper], 2 + i) : Word(words_[upper], i), scale[upper], pairs[upper]);
+        }
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          factors[2 * i + m][0] = pairs[0][2 * m];
+          factors[2 * i + m][1] = pairs[1][2 * m];
+          factors[2 * i + m][2] = pairs[0][2 * m + 1];
+          factors[2 * i + m][3] = pairs[1][2 * m + 1];
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t pairs[2][2];
+#pragma unroll
+        for (int upper = 0; upper < 2; ++upper) DecodeFp8(Word(words_[upper], i), scale[upper], pairs[upper]);
+        factors[i][0] = pairs[0][0];
+        factors[i][1] = pairs[1][0];
+        factors[i][2] = pairs[0][1];
+        factors[i][3] = pairs[1][1];
+      }
+    }
+    if ((step + 1) % kPieceSteps<fp4> == 0) {
+      __syncwarp();
+      if (lane_ == 0) BarrierArrive(ring_.CodesEmpty(piece));
+    }
   }
-  __device__ __forceinline__ uint32_t ScalesFull() const { return Barriers() + (kBarriers - 1) * 8; }
-  __device__ __forceinline__ uint32_t Scales() const { return Barriers() + (kBarriers * 8 + 15) / 16 * 16; }
-  __device__ __forceinline__ static uint32_t Phase(int step) { return step / kStages % 2; }
+
+ private:
+  const Ring& ring_;
+  const int row_, lane_, scale_row_bytes_;
+  const uint8_t* scales_;
+  uint32_t scale_[2];
+  uint4 words_[2];
 };
 
-// chunk = the 64 rows of `half` over `count` steps. The other warp group keeps the tensor cores busy while this one
-// waits.
 template <int count>
-__device__ __forceinline__ void MultiplyChunk(const Ring& ring, int step, int half, float (&chunk)[64]) {
+__device__ __forceinline__ void AddTo(float (&sums)[count], const float (&values)[count]) {
 #pragma unroll
-  for (int i = 0; i < count; ++i) BarrierWait(ring.Full(step + i), Ring::Phase(step + i));
-  WgmmaFence();
+  for (int i = 0; i < count; ++i) sums[i] += values[i];
+}
+
+// chunk = the group's outputs of the tile's rows over `count` steps. The other group keeps the tensor cores busy while
+// this one decodes.
+template <bool fp4, int count, int floats>
+__device__ __forceinline__ void MultiplyChunk(const Ring& ring, int step, Codes<fp4>& codes, float (&chunk)[floats]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    const uint32_t rows = ring.Stage(step + i) + half * kHalfBytes;
-    const uint32_t weights = ring.Stage(step + i) + kRowsBytes;
+    uint32_t factors[4][4];
+    codes.Decode(step + i, factors);
+    BarrierWait(ring.RowsFull(step + i), Ring::StepPhase(step + i));
+    WgmmaFence();
 #pragma unroll
     for (int k = 0; k < kColumns / 16; ++k) {
-      const uint64_t a = SwizzledMatrix(rows + k * 32);
-      const uint64_t b = SwizzledMatrix(weights + k * 32);
+      const uint64_t rows = SwizzledMatrix(ring.Rows(step + i) + k * 32);
       if (i == 0 && k == 0) {
-        Wgmma64x128<false>(chunk, a, b);
+        Wgmma64<false>(chunk, factors[k], rows);
       } else {
-        Wgmma64x128(chunk, a, b);
+        Wgmma64<true>(chunk, factors[k], rows);
+      }
+    }
+    WgmmaCommit();
+    WgmmaWait<0>();
+    // Every warp for itself: one that lags would otherwise miss a phase of the barrier and wait for ever.
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+      for (uint32_t rank = 0; rank < kCluster; ++rank) {
+        BarrierArriveRead(PeerAddress(ring.RowsEmpty(step + i), rank));
       }
     }
   }
-  WgmmaCommit();
-  WgmmaWait<0>();
 }
 
-// A multiplying warp group: its 64 rows over all steps. sums: of the whole columns.
-template <bool fp4>
-__device__ __forceinline__ void MultiplySteps(const Ring& ring, int steps, int half, bool has_rows, float (&sums)[64]) {
-  const bool leader = threadIdx.x % 32 == 0;
-  const auto release = [&](int step) {
-    // Every warp for itself: one that lags would otherwise miss a phase of `full` and wait for ever.
-    if (leader) {
-#pragma unroll
-      for (uint32_t rank = 0; rank < kCluster; ++rank) BarrierArriveRead(PeerAddress(ring.Empty(step), rank));
-    }
-  };
-  if (!has_rows) {
-    for (int step = 0; step < steps; ++step) {
-      BarrierWait(ring.Full(step), Ring::Phase(step));
-      release(step);
-    }
-    return;
-  }
-  float total[64];
-  float chunk[64];
+// A multiplying warp group. kRows: of the tile, 64 or 128, of which row_count exist.
+template <bool fp4, int kRows>
+__device__ __forceinline__ void Multiply(const Ring& ring, const WideTile& tile, int columns, int group,
+                                         const FloatView& out) {
+  constexpr int kFloats = kRows / 2;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) % kGroup / 32;
+  const int row = group * kGroupOutputs + warp * 16 + lane / 4;  // of the block's outputs
+  const int steps = columns / kColumns;
+  Codes<fp4> codes(ring, tile.scales, columns, row);
+  if (fp4) BarrierWait(ring.ScalesFull(), 0);
+  float sums[kFloats];
+  float total[kFloats];
+  float chunk[kFloats];
   int step = 0;
 #pragma unroll 1
   for (int stretch = 0; stretch < kStretches<fp4>; ++stretch) {
     const int end = FirstStep<fp4>(steps, stretch + 1);
 #pragma unroll
-    for (int i = 0; i < 64; ++i) total[i] = 0;
+    for (int i = 0; i < kFloats; ++i) total[i] = 0;
 #pragma unroll 1
     for (; step + 1 < end; step += 2) {
-      MultiplyChunk<2>(ring, step, half, chunk);
-      release(step);
-      release(step + 1);
+      MultiplyChunk<fp4, 2>(ring, step, codes, chunk);
       AddTo(total, chunk);
     }
-    if (step < end) {  // a last one of half the columns
-      MultiplyChunk<1>(ring, step, half, chunk);
-      release(step);
+    if (step < end) {  // a last one of half the columns; not with FP4
+      MultiplyChunk<fp4, 1>(ring, step, codes, chunk);
       AddTo(total, chunk);
       ++step;
     }
     if (stretch == 0) {
 #pragma unroll
-      for (int i = 0; i < 64; ++i) sums[i] = total[i];
+      for (int i = 0; i < kFloats; ++i) sums[i] = total[i];
     } else {
       AddTo(sums, total);
     }
   }
-}
-
-// A decoding warp group: every second piece. One thread has TMA bring codes and rows; no load into registers is under
-// way at a fence, which would wait for it.
-template <bool fp4>
-__device__ __forceinline__ void FillSteps(const Ring& ring, const CUtensorMap& map, const CUtensorMap& codes,
-                                          const WideTile& tile, int columns, int first_column, uint32_t rank,
-                                          int decoder) {
-  using Piece = WeightPiece<fp4>;
-  const int thread = static_cast<int>(threadIdx.x) % kGroup;
-  const int pieces = columns / kColumns / Piece::kSteps;
-  const int scale_row_bytes = columns / 32;
-  const uint8_t* const scales = tile.scales + thread / 32 * scale_row_bytes;  // FP8
-  const uint32_t halves = tile.row_count > kGroupRows ? 2 : 1;
-  const auto bring_codes = [&](int at) {
-    BarrierExpect(ring.CodesFull(at), kCodeBytes);
-    LoadBox(ring.Codes(at), &codes, tile.code_column + at * kCodeRowBytes, tile.code_row, ring.CodesFull(at));
-  };
-  if (thread == 0) {
-    if (fp4 && decoder == 0) {
-      BarrierExpect(ring.ScalesFull(), static_cast<uint32_t>(kOutputs * scale_row_bytes));
-      LoadBulk(ring.Scales(), tile.scales, static_cast<uint32_t>(kOutputs * scale_row_bytes), ring.ScalesFull());
-    }
-    for (int at = decoder; at < min(pieces, kCodeStages); at += kDecoders) bring_codes(at);
-  }
-  if (fp4) BarrierWait(ring.ScalesFull(), 0);
-  const auto fill = [&](int step, const auto& store) {
-    BarrierWait(ring.Empty(step), Ring::Phase(step) ^ 1);
-    if (thread == 0) {
-      asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(ring.Full(step)),
-                   "r"(halves * kHalfBytes)
-                   : "memory");
-      if (rank < halves) {
-        LoadBoxForAll<(1 << kCluster) - 1>(ring.Stage(step) + rank * kHalfBytes, &map, first_column + step * kColumns,
-                                           tile.first_row + static_cast<int>(rank) * kGroupRows, ring.Full(step));
+  // Eight lanes store outputs that follow one another.
+  float* const to = out.data + tile.first_row * out.stride + tile.first_output + row;
+#pragma unroll
+  for (int j = 0; j < kRows / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int token = 8 * j + 2 * (lane % 4) + i;
+      if (token < tile.row_count) {
+        to[token * out.stride] = sums[4 * j + i] * kSkinnyFactor;
+        to[token * out.stride + 8] = sums[4 * j + 2 + i] * kSkinnyFactor;
       }
     }
-    store(ring.Stage(step) + kRowsBytes);
-    FenceSharedForAsync();
-    BarrierArrive(ring.Full(step));
-  };
-  for (int at = decoder; at < pieces; at += kDecoders) {
-    Piece piece;
-    piece.scales = fp4 ? LoadShared32(ring.Scales() + thread * scale_row_bytes + at * 4)
-                       : __ldg(reinterpret_cast<const uint16_t*>(scales) + at);
-    BarrierWait(ring.CodesFull(at), at / kCodeStages % 2);
-    piece.Load(ring.Codes(at), thread);
-    if (decoder == 0) {  // everyone has read
-      NamedBarrier<1, kGroup>();
-    } else {
-      NamedBarrier<2, kGroup>();
-    }
-    if (thread == 0 && at + kCodeStages < pieces) bring_codes(at + kCodeStages);
-    fill(at * Piece::kSteps, [&](uint32_t to) { piece.template Store<0>(to, thread); });
-    if constexpr (Piece::kSteps > 1) {
-      fill(at * Piece::kSteps + 1, [&](uint32_t to) { piece.template Store<1>(to, thread); });
-    }
   }
 }
 
 template <bool fp4>
-__device__ __forceinline__ void WideBlock(const CUtensorMap& map, const CUtensorMap& codes, const WideTile& tile,
+__device__ __forceinline__ void WideBlock(const CUtensorMap& x, const CUtensorMap& codes, const WideTile& tile,
                                           int columns, int first_column, const FloatView& out) {
   extern __shared__ uint8_t raw[];
   const Ring ring{(SharedAddress(raw) + 1023u) & ~1023u};
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     for (int s = 0; s < kStages; ++s) {
-      BarrierInit(ring.Full(s), kGroup);                       // the decoding threads; one also announces the bytes
-      BarrierInit(ring.Empty(s), kCluster * 2 * kGroup / 32);  // the multiplying warps of all blocks
+      BarrierInit(ring.RowsFull(s), 1);
+      BarrierInit(ring.RowsEmpty(s), kCluster * kMultiplyingWarps);
     }
-    for (int s = 0; s < kCodeStages; ++s) BarrierInit(ring.CodesFull(s), 1);
+    for (int s = 0; s < kPieces; ++s) {
+      BarrierInit(ring.CodesFull(s), 1);
+      BarrierInit(ring.CodesEmpty(s), kMultiplyingWarps);
+    }
     BarrierInit(ring.ScalesFull(), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -292,27 +302,15 @@ __device__ __forceinline__ void WideBlock(const CUtensorMap& map, const CUtensor
   ClusterArrive();
   ClusterWait();
   const int group = thread / kGroup;
-  if (group < kDecoders) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
-    FillSteps<fp4>(ring, map, codes, tile, columns, first_column, blockIdx.x % kCluster, group);
+  if (group == kMultipliers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (thread % kGroup == 0) Bring<fp4>(ring, x, codes, tile, columns, first_column);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    const int half = group - kDecoders;
-    const bool has_rows = half * kGroupRows < tile.row_count;
-    float sums[64];
-    MultiplySteps<fp4>(ring, columns / kColumns, half, has_rows, sums);
-    const int lane = thread % 32;
-    const int warp = thread % kGroup / 32;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = half * kGroupRows + warp * 16 + lane / 4 + 8 * h;
-      if (row >= tile.row_count) continue;
-      float* const to = out.data + (tile.first_row + row) * out.stride + tile.first_output + lane % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < 16; ++j) {
-        *reinterpret_cast<float2*>(to + j * 8) =
-            make_float2(sums[4 * j + 2 * h] * kSkinnyFactor, sums[4 * j + 2 * h + 1] * kSkinnyFactor);
-      }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if (tile.row_count > kHalfRows) {
+      Multiply<fp4, kWideTileRows>(ring, tile, columns, group, out);
+    } else {
+      Multiply<fp4, kHalfRows>(ring, tile, columns, group, out);
     }
   }
   // A block that has ended could not take what the other one still sends: arrivals at its barriers.
@@ -386,7 +384,7 @@ __global__ void SwiGluQuantiseKernel(ConstFloatView gates, ConstFloatView ups, c
 
 // x as a tensor map: boxes of 64 rows by 64 columns in the 128-byte swizzle. Rows behind the last read as 0.
 bool MakeMap(const Bf16Rows& x, int64_t rows, CUtensorMap* map) {
-  return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, x.values, rows, x.columns, x.columns * 2, kGroupRows, kColumns,
+  return MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, x.values, rows, x.columns, x.columns * 2, kHalfRows, kColumns,
                        CU_TENSOR_MAP_SWIZZLE_128B, map);
 }
 
@@ -413,7 +411,7 @@ bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const Weig
   CUtensorMap codes;
   if (!MakeMap(x, rows, &map) ||
       !MakeTensorMap(CU_TENSOR_MAP_DATA_TYPE_UINT8, weight.data, weight.rows, weight.columns, weight.columns, kOutputs,
-                     kCodeRowBytes, CU_TENSOR_MAP_SWIZZLE_64B, &codes)) {
+                     kPieceRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, &codes)) {
     return false;
   }
   LaunchEarly(stream, dim3(Blocks(weight.rows, kOutputs), Blocks(rows, kWideTileRows)), kWideThreads,
@@ -428,7 +426,7 @@ bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, co
   CUtensorMap map;
   SpaceMap space;
   if (!MakeMap(x, rows, &map) ||
-      !MakeSpaceMap(experts.near, experts.columns / 2, kOutputs, kCodeRowBytes, CU_TENSOR_MAP_SWIZZLE_64B, &space)) {
+      !MakeSpaceMap(experts.near, experts.columns / 2, kOutputs, kPieceRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, &space)) {
     return false;
   }
   const dim3 grid(Blocks(experts.outputs, kOutputs), static_cast<unsigned>(experts.tile_count));
