@@ -29,6 +29,17 @@ inline bool IsSm90() {
   return is;
 }
 
+/// Streaming multiprocessors of this GPU.
+inline int Processors() {
+  static const int count = [] {
+    int device = 0, processors = 0;
+    const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                       cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+    return known ? processors : 2;
+  }();
+  return count;
+}
+
 /// A grid of kThreads-wide blocks over rows and columns, and the columns of a thread in it.
 inline dim3 ColumnGrid(int64_t rows, int64_t columns) {
   return dim3(static_cast<unsigned>(rows), Blocks(columns, kThreads));

@@ -1,11 +1,14 @@
 // Wide products on SM90 (wide.h): a block makes 128 outputs of up to 128 rows. Two warp groups have 64 outputs each:
 // they decode codes into the registers that WGMMA takes as one factor; the other, rows of activations, lies in shared
 // memory. A thread of a third group has TMA bring both. Two blocks with the same rows are a cluster: each brings half
-// of them, to both.
+// of them, to both. A cluster takes one tile of outputs and rows after the other, and what the next one reads is on its
+// way while the last one is multiplied and stored.
 //
 // The sums are those of the skinny products to the bit: wgmma adds 16 products to an accumulator as mma.sync does, in
 // whatever order they stand (CudaWide.LinearHasTheBitsOfDirectLinear), so what counts is which 16 columns an MMA has,
 // where a chunk ends and how chunks are added.
+#include <algorithm>
+
 #include "ops/cuda/decode_bf16.cuh"
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/launch.cuh"
@@ -37,7 +40,9 @@ constexpr int kStageBytes = kCluster * kHalfBytes;
 constexpr int kPieces = 4;
 constexpr int kPieceRowBytes = 64;
 constexpr int kPieceBytes = kOutputs * kPieceRowBytes;
-constexpr int kBarrierBytes = (2 * kStages + 2 * kPieces + 2) * 8;
+constexpr int kTiles = 2;  // that are known: the one that is multiplied, and the next
+constexpr int kTileBytes = 32;
+constexpr int kBarrierBytes = 2 * (kStages + kPieces + kTiles) * 8;
 
 template <bool fp4>
 constexpr int kPieceSteps = fp4 ? 2 : 1;
@@ -46,22 +51,36 @@ constexpr int kPieceSteps = fp4 ? 2 : 1;
 template <bool fp4>
 constexpr int kStretches = fp4 ? kColumnParts : kDirectWarps;
 
-/// Of a block: stages, pieces, barriers, and all scales of FP4; the start is aligned to 1024.
+/// Of a tile of FP4: all its scales.
+constexpr int64_t ScaleBytes(int64_t columns) { return kOutputs * columns / 32; }
+/// Of a block: stages, pieces, barriers, tiles; the start is aligned to 1024.
 constexpr int64_t WideBytes(bool fp4, int64_t columns) {
-  return 1024 + kStages * kStageBytes + kPieces * kPieceBytes + kBarrierBytes + (fp4 ? kOutputs * columns / 32 : 0);
+  return 1024 + kStages * kStageBytes + kPieces * kPieceBytes + kBarrierBytes +
+         kTiles * (kTileBytes + (fp4 ? ScaleBytes(columns) : 0));
 }
 constexpr int64_t kMostBytes = 227 * 1024;
 
-/// What a block works on.
+/// What a block works on, as the multiplying groups need it.
 struct WideTile {
-  int code_row, code_column;  // of the weight's map: its first piece
-  const uint8_t* scales;      // of its first output
-  int first_row;              // of x and out
-  int row_count;              // that exist
+  const uint8_t* scales;  // of its first output
+  int first_row;          // of x and out
+  int row_count;          // that exist; 0: there is nothing more to do
   int first_output;
+};
+static_assert(sizeof(WideTile) <= kTileBytes);
+
+/// And where it is read from.
+struct TileSource {
+  WideTile tile;
+  int code_row, code_column;  // of the weight's map: its first piece
+  int first_column;           // of x
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ __forceinline__ void StoreShared128(uint32_t shared, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
 
 /// Where the block's tiles and barriers lie.
 struct Ring {
@@ -77,11 +96,29 @@ struct Ring {
     return Barriers() + (2 * kStages + piece % kPieces) * 8;
   }
   __device__ __forceinline__ uint32_t CodesEmpty(int piece) const { return CodesFull(piece) + kPieces * 8; }
-  __device__ __forceinline__ uint32_t ScalesFull() const { return Barriers() + (2 * kStages + 2 * kPieces) * 8; }
-  __device__ __forceinline__ uint32_t Scales() const { return Barriers() + kBarrierBytes; }
+  __device__ __forceinline__ uint32_t TileFull(int n) const {
+    return Barriers() + (2 * kStages + 2 * kPieces + n % kTiles) * 8;
+  }
+  __device__ __forceinline__ uint32_t TileEmpty(int n) const { return TileFull(n) + kTiles * 8; }
+  __device__ __forceinline__ uint32_t Tile(int n) const { return Barriers() + kBarrierBytes + n % kTiles * kTileBytes; }
+  __device__ __forceinline__ uint32_t Scales(int n, int columns) const {
+    return Barriers() + kBarrierBytes + kTiles * kTileBytes + n % kTiles * static_cast<int>(ScaleBytes(columns));
+  }
   __device__ __forceinline__ static uint32_t StepPhase(int step) { return step / kStages % 2; }
   __device__ __forceinline__ static uint32_t PiecePhase(int piece) { return piece / kPieces % 2; }
+  __device__ __forceinline__ static uint32_t TilePhase(int n) { return n / kTiles % 2; }
 };
+
+/// What Bring() wrote of the n-th tile.
+__device__ __forceinline__ WideTile LoadTile(const Ring& ring, int n) {
+  const uint4 words = LoadShared128(ring.Tile(n));
+  WideTile tile;
+  tile.scales = reinterpret_cast<const uint8_t*>(uint64_t{words.y} << 32 | words.x);
+  tile.first_row = static_cast<int>(words.z);
+  tile.row_count = static_cast<int>(words.w);
+  tile.first_output = static_cast<int>(LoadShared32(ring.Tile(n) + 16));
+  return tile;
+}
 
 /// The first stage of a stretch.
 template <bool fp4>
@@ -90,31 +127,40 @@ __device__ __forceinline__ int FirstStep(int steps, int stretch) {
   return DirectFirstStep(steps, stretch);
 }
 
-// All that a block reads, by one thread. x: its columns begin at first_column.
-template <bool fp4>
-__device__ __forceinline__ void Bring(const Ring& ring, const CUtensorMap& x, const CUtensorMap& codes,
-                                      const WideTile& tile, int columns, int first_column) {
+// All that a block reads, by one thread. source_of(n): its n-th tile, with no rows behind the last.
+template <bool fp4, typename SourceOf>
+__device__ __forceinline__ void Bring(const Ring& ring, const CUtensorMap& x, const CUtensorMap& codes, int columns,
+                                      const SourceOf& source_of) {
   const int steps = columns / kColumns;
   const uint32_t rank = blockIdx.x % kCluster;
-  const uint32_t halves = tile.row_count > kHalfRows ? 2 : 1;
-  if (fp4) {
-    const uint32_t bytes = static_cast<uint32_t>(kOutputs * (columns / 32));
-    BarrierExpect(ring.ScalesFull(), bytes);
-    LoadBulk(ring.Scales(), tile.scales, bytes, ring.ScalesFull());
-  }
-  for (int step = 0; step < steps; ++step) {
-    if (step % kPieceSteps<fp4> == 0) {
-      const int piece = step / kPieceSteps<fp4>;
-      BarrierWait(ring.CodesEmpty(piece), Ring::PiecePhase(piece) ^ 1);
-      BarrierExpect(ring.CodesFull(piece), kPieceBytes);
-      LoadBox(ring.Codes(piece), &codes, tile.code_column + piece * kPieceRowBytes, tile.code_row,
-              ring.CodesFull(piece));
-    }
-    BarrierWait(ring.RowsEmpty(step), Ring::StepPhase(step) ^ 1);
-    BarrierExpect(ring.RowsFull(step), halves * kHalfBytes);
-    if (rank < halves) {
-      LoadBoxForAll<(1 << kCluster) - 1>(ring.Rows(step) + rank * kHalfBytes, &x, first_column + step * kColumns,
-                                         tile.first_row + static_cast<int>(rank) * kHalfRows, ring.RowsFull(step));
+  int at = 0;  // of all steps so far
+  for (int n = 0;; ++n) {
+    const TileSource source = source_of(n);
+    const WideTile& tile = source.tile;
+    const uint32_t scale_bytes = fp4 && tile.row_count > 0 ? static_cast<uint32_t>(ScaleBytes(columns)) : 0;
+    BarrierWait(ring.TileEmpty(n), Ring::TilePhase(n) ^ 1);
+    const uint64_t scales = reinterpret_cast<uint64_t>(tile.scales);
+    StoreShared128(ring.Tile(n), static_cast<uint32_t>(scales), static_cast<uint32_t>(scales >> 32),
+                   static_cast<uint32_t>(tile.first_row), static_cast<uint32_t>(tile.row_count));
+    StoreShared128(ring.Tile(n) + 16, static_cast<uint32_t>(tile.first_output), 0, 0, 0);
+    BarrierExpect(ring.TileFull(n), scale_bytes);
+    if (tile.row_count == 0) return;
+    if (fp4) LoadBulk(ring.Scales(n, columns), tile.scales, scale_bytes, ring.TileFull(n));
+    const uint32_t halves = tile.row_count > kHalfRows ? 2 : 1;
+    for (int step = 0; step < steps; ++step, ++at) {
+      if (step % kPieceSteps<fp4> == 0) {
+        const int piece = at / kPieceSteps<fp4>;
+        BarrierWait(ring.CodesEmpty(piece), Ring::PiecePhase(piece) ^ 1);
+        BarrierExpect(ring.CodesFull(piece), kPieceBytes);
+        LoadBox(ring.Codes(piece), &codes, source.code_column + step / kPieceSteps<fp4> * kPieceRowBytes,
+                source.code_row, ring.CodesFull(piece));
+      }
+      BarrierWait(ring.RowsEmpty(at), Ring::StepPhase(at) ^ 1);
+      BarrierExpect(ring.RowsFull(at), halves * kHalfBytes);
+      if (rank < halves) {
+        LoadBoxForAll<(1 << kCluster) - 1>(ring.Rows(at) + rank * kHalfBytes, &x, source.first_column + step * kColumns,
+                                           tile.first_row + static_cast<int>(rank) * kHalfRows, ring.RowsFull(at));
+      }
     }
   }
 }
@@ -123,20 +169,24 @@ __device__ __forceinline__ void Bring(const Ring& ring, const CUtensorMap& x, co
 template <bool fp4>
 class Codes {
  public:
-  /// row: the first of the two within the block.
-  __device__ __forceinline__ Codes(const Ring& ring, const uint8_t* scales, int columns, int row)
-      : ring_(ring), row_(row), lane_(static_cast<int>(threadIdx.x) % 32), scale_row_bytes_(columns / 32) {
-    scales_ = scales + row / 32 * scale_row_bytes_;
-  }
+  /// Of the n-th tile. row: the first of the two within the block.
+  __device__ __forceinline__ Codes(const Ring& ring, int n, int columns, int row)
+      : ring_(ring),
+        row_(row),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        scale_row_bytes_(columns / 32),
+        first_step_(n * (columns / kColumns)),
+        shared_scales_(ring.Scales(n, columns)),
+        scales_(fp4 ? nullptr : LoadTile(ring, n).scales + row / 32 * scale_row_bytes_) {}
 
-  /// Of stage `step`, for four MMAs: factors[k] is the factor of the k-th.
+  /// Of stage `step` of the tile, for four MMAs: factors[k] is the factor of the k-th.
   __device__ __forceinline__ void Decode(int step, uint32_t (&factors)[4][4]) {
-    const int piece = step / kPieceSteps<fp4>;
+    const int piece = (first_step_ + step) / kPieceSteps<fp4>;
     const int t = lane_ % 4;
     if (step % kPieceSteps<fp4> == 0) {
       const uint32_t at = ring_.Codes(piece) + row_ * kPieceRowBytes + 16 * t;
       if constexpr (fp4) {
-        const uint32_t scale = ring_.Scales() + row_ * scale_row_bytes_ + 4 * piece + t;
+        const uint32_t scale = shared_scales_ + row_ * scale_row_bytes_ + 4 * (step / 2) + t;
         scale_[0] = LoadShared8(scale);
         scale_[1] = LoadShared8(scale + 8 * scale_row_bytes_);
       } else {
@@ -185,8 +235,9 @@ class Codes {
 
  private:
   const Ring& ring_;
-  const int row_, lane_, scale_row_bytes_;
-  const uint8_t* scales_;
+  const int row_, lane_, scale_row_bytes_, first_step_;
+  const uint32_t shared_scales_;
+  const uint8_t* const scales_;  // FP8: in device memory
   uint32_t scale_[2];
   uint4 words_[2];
 };
@@ -200,16 +251,18 @@ __device__ __forceinline__ void AddTo(float (&sums)[count], const float (&values
 // chunk = the group's outputs of the tile's rows over `count` steps. The other group keeps the tensor cores busy while
 // this one decodes.
 template <bool fp4, int count, int floats>
-__device__ __forceinline__ void MultiplyChunk(const Ring& ring, int step, Codes<fp4>& codes, float (&chunk)[floats]) {
+__device__ __forceinline__ void MultiplyChunk(const Ring& ring, int first_step, int step, Codes<fp4>& codes,
+                                              float (&chunk)[floats]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     uint32_t factors[4][4];
     codes.Decode(step + i, factors);
-    BarrierWait(ring.RowsFull(step + i), Ring::StepPhase(step + i));
+    const int at = first_step + step + i;
+    BarrierWait(ring.RowsFull(at), Ring::StepPhase(at));
     WgmmaFence();
 #pragma unroll
     for (int k = 0; k < kColumns / 16; ++k) {
-      const uint64_t rows = SwizzledMatrix(ring.Rows(step + i) + k * 32);
+      const uint64_t rows = SwizzledMatrix(ring.Rows(at) + k * 32);
       if (i == 0 && k == 0) {
         Wgmma64<false>(chunk, factors[k], rows);
       } else {
@@ -222,23 +275,23 @@ __device__ __forceinline__ void MultiplyChunk(const Ring& ring, int step, Codes<
     if (threadIdx.x % 32 == 0) {
 #pragma unroll
       for (uint32_t rank = 0; rank < kCluster; ++rank) {
-        BarrierArriveRead(PeerAddress(ring.RowsEmpty(step + i), rank));
+        BarrierArriveRead(PeerAddress(ring.RowsEmpty(at), rank));
       }
     }
   }
 }
 
-// A multiplying warp group. kRows: of the tile, 64 or 128, of which row_count exist.
+// A multiplying warp group at the n-th tile. kRows: of the tile, 64 or 128, of which row_count exist.
 template <bool fp4, int kRows>
-__device__ __forceinline__ void Multiply(const Ring& ring, const WideTile& tile, int columns, int group,
-                                         const FloatView& out) {
+__device__ __forceinline__ void MultiplyTile(const Ring& ring, int n, int columns, int group, const FloatView& out) {
   constexpr int kFloats = kRows / 2;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) % kGroup / 32;
   const int row = group * kGroupOutputs + warp * 16 + lane / 4;  // of the block's outputs
   const int steps = columns / kColumns;
-  Codes<fp4> codes(ring, tile.scales, columns, row);
-  if (fp4) BarrierWait(ring.ScalesFull(), 0);
+  const int first_step = n * steps;
+  Codes<fp4> codes(ring, n, columns, row);
+
   float sums[kFloats];
   float total[kFloats];
   float chunk[kFloats];
@@ -250,11 +303,11 @@ __device__ __forceinline__ void Multiply(const Ring& ring, const WideTile& tile,
     for (int i = 0; i < kFloats; ++i) total[i] = 0;
 #pragma unroll 1
     for (; step + 1 < end; step += 2) {
-      MultiplyChunk<fp4, 2>(ring, step, codes, chunk);
+      MultiplyChunk<fp4, 2>(ring, first_step, step, codes, chunk);
       AddTo(total, chunk);
     }
     if (step < end) {  // a last one of half the columns; not with FP4
-      MultiplyChunk<fp4, 1>(ring, step, codes, chunk);
+      MultiplyChunk<fp4, 1>(ring, first_step, step, codes, chunk);
       AddTo(total, chunk);
       ++step;
     }
@@ -265,6 +318,9 @@ __device__ __forceinline__ void Multiply(const Ring& ring, const WideTile& tile,
       AddTo(sums, total);
     }
   }
+  const WideTile tile = LoadTile(ring, n);  // only now: registers are short above
+  __syncwarp();
+  if (lane == 0) BarrierArrive(ring.TileEmpty(n));
   // Eight lanes store outputs that follow one another.
   float* const to = out.data + tile.first_row * out.stride + tile.first_output + row;
 #pragma unroll
@@ -281,8 +337,25 @@ __device__ __forceinline__ void Multiply(const Ring& ring, const WideTile& tile,
 }
 
 template <bool fp4>
-__device__ __forceinline__ void WideBlock(const CUtensorMap& x, const CUtensorMap& codes, const WideTile& tile,
-                                          int columns, int first_column, const FloatView& out) {
+__device__ __forceinline__ void Multiply(const Ring& ring, int columns, int group, const FloatView& out) {
+  for (int n = 0;; ++n) {
+    BarrierWait(ring.TileFull(n), Ring::TilePhase(n));
+    const int row_count = LoadTile(ring, n).row_count;
+    if (row_count == 0) return;
+    // Many experts have few rows. The last tile of a linear has them once: its other half is what the stage held
+    // before.
+    if (!fp4 || row_count > kHalfRows) {
+      MultiplyTile<fp4, kWideTileRows>(ring, n, columns, group, out);
+    } else {
+      MultiplyTile<fp4, kHalfRows>(ring, n, columns, group, out);
+    }
+  }
+}
+
+/// source_of(index): the block's part of tile number `index` of all.
+template <bool fp4, typename SourceOf>
+__device__ __forceinline__ void WideBlock(const CUtensorMap& x, const CUtensorMap& codes, int columns,
+                                          const FloatView& out, const SourceOf& source_of) {
   extern __shared__ uint8_t raw[];
   const Ring ring{(SharedAddress(raw) + 1023u) & ~1023u};
   const int thread = static_cast<int>(threadIdx.x);
@@ -295,7 +368,10 @@ __device__ __forceinline__ void WideBlock(const CUtensorMap& x, const CUtensorMa
       BarrierInit(ring.CodesFull(s), 1);
       BarrierInit(ring.CodesEmpty(s), kMultiplyingWarps);
     }
-    BarrierInit(ring.ScalesFull(), 1);
+    for (int s = 0; s < kTiles; ++s) {
+      BarrierInit(ring.TileFull(s), 1);
+      BarrierInit(ring.TileEmpty(s), kMultiplyingWarps);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -304,14 +380,14 @@ __device__ __forceinline__ void WideBlock(const CUtensorMap& x, const CUtensorMa
   const int group = thread / kGroup;
   if (group == kMultipliers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (thread % kGroup == 0) Bring<fp4>(ring, x, codes, tile, columns, first_column);
+    if (thread % kGroup == 0) {
+      const int cluster = static_cast<int>(blockIdx.x) / kCluster;
+      const int clusters = static_cast<int>(gridDim.x) / kCluster;
+      Bring<fp4>(ring, x, codes, columns, [&](int n) { return source_of(cluster + n * clusters); });
+    }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    if (tile.row_count > kHalfRows) {
-      Multiply<fp4, kWideTileRows>(ring, tile, columns, group, out);
-    } else {
-      Multiply<fp4, kHalfRows>(ring, tile, columns, group, out);
-    }
+    Multiply<fp4>(ring, columns, group, out);
   }
   // A block that has ended could not take what the other one still sends: arrivals at its barriers.
   __syncwarp();
@@ -327,17 +403,21 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kWideThreads,
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   WaitForKernelAhead();
   StartKernelBehind();
-  // Blocks that run at once share rows: y, the tile of rows, changes slowest.
-  const int first_output = static_cast<int>(blockIdx.x) * kOutputs;
   const int columns = static_cast<int>(weight.columns);
-  WideTile tile;
-  tile.code_row = first_output;
-  tile.code_column = 0;
-  tile.scales = weight.scale + int64_t{first_output} / 32 * (columns / 32);
-  tile.first_row = static_cast<int>(blockIdx.y) * kWideTileRows;
-  tile.row_count = rows - tile.first_row;
-  tile.first_output = first_output;
-  WideBlock<false>(map, codes, tile, columns, first_output / outputs_per_group * columns, out);
+  const int pairs = static_cast<int>(weight.rows) / (kCluster * kOutputs);
+  WideBlock<false>(map, codes, columns, out, [&](int index) {
+    TileSource source = {};
+    // Clusters that run at once share rows: the tile of rows changes slowest.
+    source.tile.first_row = index / pairs * kWideTileRows;
+    if (source.tile.first_row >= rows) return source;
+    const int first_output = (index % pairs * kCluster + static_cast<int>(blockIdx.x) % kCluster) * kOutputs;
+    source.tile.row_count = rows - source.tile.first_row;
+    source.tile.first_output = first_output;
+    source.tile.scales = weight.scale + int64_t{first_output} / 32 * (columns / 32);
+    source.code_row = first_output;
+    source.first_column = first_output / outputs_per_group * columns;
+    return source;
+  });
 #endif
 }
 
@@ -347,20 +427,24 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kWideThreads,
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   WaitForKernelAhead();
   StartKernelBehind();
-  const ExpertTile listed = experts.tiles[blockIdx.y];
-  if (listed.expert < 0) return;  // the whole cluster
-  const int begin = experts.offsets[listed.expert];
   const int columns = static_cast<int>(experts.columns);
-  const int64_t place = int64_t{listed.expert} * experts.pointer_step;
-  WideTile tile;
-  tile.first_output = static_cast<int>(blockIdx.x) * kOutputs;
-  const SpacePlace first = PlaceIn(space, experts.values[place], tile.first_output, static_cast<uint32_t>(columns / 2));
-  tile.code_row = first.row;
-  tile.code_column = first.column;
-  tile.scales = experts.scales[place] + int64_t{tile.first_output} * (columns / 32);
-  tile.first_row = begin + listed.first;
-  tile.row_count = experts.offsets[listed.expert + 1] - tile.first_row;
-  WideBlock<true>(map, space.map, tile, columns, 0, out);
+  const int pairs = static_cast<int>(experts.outputs) / (kCluster * kOutputs);
+  WideBlock<true>(map, space.map, columns, out, [&](int index) {
+    TileSource source = {};
+    if (index / pairs >= experts.tile_count) return source;
+    const ExpertTile listed = experts.tiles[index / pairs];
+    if (listed.expert < 0) return source;
+    const int first_output = (index % pairs * kCluster + static_cast<int>(blockIdx.x) % kCluster) * kOutputs;
+    const int64_t place = int64_t{listed.expert} * experts.pointer_step;
+    const SpacePlace first = PlaceIn(space, experts.values[place], first_output, static_cast<uint32_t>(columns / 2));
+    source.code_row = first.row;
+    source.code_column = first.column;
+    source.tile.scales = experts.scales[place] + int64_t{first_output} * (columns / 32);
+    source.tile.first_row = experts.offsets[listed.expert] + listed.first;
+    source.tile.row_count = experts.offsets[listed.expert + 1] - source.tile.first_row;
+    source.tile.first_output = first_output;
+    return source;
+  });
 #endif
 }
 
@@ -380,6 +464,11 @@ __global__ void SwiGluQuantiseKernel(ConstFloatView gates, ConstFloatView ups, c
     StoreGroup(gate * Sigmoid(gate) * up * weights[t], ColumnOrder::kFp4Wide, hidden.values + t * hidden.columns,
                group * 32 + lane);
   }
+}
+
+/// As many clusters as run at once.
+dim3 WideGrid(int64_t tiles) {
+  return dim3(kCluster * static_cast<unsigned>(std::min<int64_t>(tiles, Processors() / kCluster)));
 }
 
 // x as a tensor map: boxes of 64 rows by 64 columns in the 128-byte swizzle. Rows behind the last read as 0.
@@ -414,9 +503,9 @@ bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const Weig
                      kPieceRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, &codes)) {
     return false;
   }
-  LaunchEarly(stream, dim3(Blocks(weight.rows, kOutputs), Blocks(rows, kWideTileRows)), kWideThreads,
-              WideBytes(false, weight.columns), WideLinearKernel, map, codes, weight, static_cast<int>(rows),
-              static_cast<int>(weight.rows / groups), out);
+  const int64_t tiles = weight.rows / (kCluster * kOutputs) * Blocks(rows, kWideTileRows);
+  LaunchEarly(stream, WideGrid(tiles), kWideThreads, WideBytes(false, weight.columns), WideLinearKernel, map, codes,
+              weight, static_cast<int>(rows), static_cast<int>(weight.rows / groups), out);
   return true;
 }
 
@@ -429,9 +518,9 @@ bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, co
       !MakeSpaceMap(experts.near, experts.columns / 2, kOutputs, kPieceRowBytes, CU_TENSOR_MAP_SWIZZLE_NONE, &space)) {
     return false;
   }
-  const dim3 grid(Blocks(experts.outputs, kOutputs), static_cast<unsigned>(experts.tile_count));
-  LaunchEarly(stream, grid, kWideThreads, WideBytes(true, experts.columns), WideExpertsKernel, map, space, experts,
-              out);
+  const int64_t tiles = experts.outputs / (kCluster * kOutputs) * experts.tile_count;
+  LaunchEarly(stream, WideGrid(tiles), kWideThreads, WideBytes(true, experts.columns), WideExpertsKernel, map, space,
+              experts, out);
   return true;
 }
 
