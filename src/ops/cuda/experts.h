@@ -48,9 +48,10 @@ void SortByExpert(cudaStream_t stream, TensorView<const int32_t> picks, ConstFlo
 ExpertsPlan PlanOf(const DeviceRouting& routing, const DeviceExpert* experts, int64_t columns, int64_t inner,
                    float limit);
 
-/// Few rows (SkinnyExpertsFit): out = sum over k of the experts' results, k ascending. scratch: 256-byte aligned.
+/// Few rows (SkinnyExpertsFit): out = sum over k of the experts' results, k ascending. x: QuantiseRows in
+/// ColumnOrder::kFp4. scratch: 256-byte aligned.
 int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
-void SkinnyExpertsLayer(cudaStream_t stream, ConstFloatView x, const ExpertsPlan& plan, void* scratch, FloatView out);
+void SkinnyExpertsLayer(cudaStream_t stream, const Bf16Rows& x, const ExpertsPlan& plan, void* scratch, FloatView out);
 
 /// The same for many rows, with the same bits; SM90 only (WideFits). False when a launch could not be made.
 int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);

@@ -1,4 +1,4 @@
-// The experts op from device routing (experts.h): quantise, the products (skinny_experts.cu, wgmma_wide.cu), sum.
+// The experts op from device routing (experts.h): the products (skinny_experts.cu, wgmma_wide.cu), sum.
 #include <algorithm>
 
 #include "ops/cuda/early_launch.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kGroupsOfBlock = 8;  // a warp each
 
-// Row t of x to row t of out, or, in the order of the wide products, to the rows places[t * per_token ..].
+// Row t of x, in the order of the wide products, to the rows places[t * per_token ..].
 __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int per_token, Bf16Rows out) {
   WaitForKernelAhead();
   StartKernelBehind();
@@ -23,7 +23,6 @@ __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int
   const int64_t t = blockIdx.y;
   const int64_t column = group * 32 + lane;
   const float value = RowOf(x, t)[column];
-  if (places == nullptr) return StoreGroup(value, ColumnOrder::kFp4, out.values + t * out.columns, column);
   const uint16_t quantised = QuantiseInGroup(value);
   for (int k = 0; k < per_token; ++k) {
     out.values[places[t * per_token + k] * out.columns + PlaceOf(ColumnOrder::kFp4Wide, column)] = quantised;
@@ -95,10 +94,9 @@ DeviceRouting TakeRouting(Pieces& pieces, int64_t rows, int per_token, int64_t e
 
 struct SkinnyScratch {
   SkinnyScratch(Pieces& pieces, int64_t rows, int per_token, int64_t columns, int64_t inner)
-      : x{pieces.Take<uint16_t>(rows * columns), columns},
-        hidden{pieces.Take<uint16_t>(rows * per_token * inner), inner},
+      : hidden{pieces.Take<uint16_t>(rows * per_token * inner), inner},
         parts(pieces.Take<float>(rows * per_token * columns), rows * per_token, columns) {}
-  Bf16Rows x, hidden;
+  Bf16Rows hidden;
   FloatView parts;
 };
 
@@ -152,12 +150,11 @@ int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, 
   return pieces.bytes();
 }
 
-void SkinnyExpertsLayer(cudaStream_t stream, ConstFloatView x, const ExpertsPlan& plan, void* scratch, FloatView out) {
-  if (x.rows == 0) return;
+void SkinnyExpertsLayer(cudaStream_t stream, const Bf16Rows& x, const ExpertsPlan& plan, void* scratch, FloatView out) {
+  if (out.rows == 0) return;
   Pieces pieces(scratch);
-  const SkinnyScratch s(pieces, x.rows, plan.per_token, plan.columns, plan.inner);
-  QuantiseSlots(stream, x, nullptr, plan.per_token, s.x);
-  SkinnyExperts(stream, plan, s.x, s.hidden, s.parts);
+  const SkinnyScratch s(pieces, out.rows, plan.per_token, plan.columns, plan.inner);
+  SkinnyExperts(stream, plan, x, s.hidden, s.parts);
   SumSlots(stream, s.parts, nullptr, plan.per_token, out);
 }
 

@@ -62,7 +62,8 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   if (wide) {
     staging.Launch(&WideExpertsLayer, x, routing, plan, static_cast<void*>(scratch), out);
   } else {
-    staging.Launch(&SkinnyExpertsLayer, x, plan, static_cast<void*>(scratch), out);
+    const Bf16Rows rows = staging.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp4);
+    staging.Launch(&SkinnyExpertsLayer, rows, plan, static_cast<void*>(scratch), out);
   }
 }
 
