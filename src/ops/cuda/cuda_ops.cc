@@ -148,7 +148,8 @@ class CudaOps final : public Ops {
 
   void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) override {
     Staging s = Begin();
-    s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, s.Out(out));
+    const FloatView result = s.Out(out);
+    s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, result, s.Forms(result));
     s.End();
   }
 
@@ -160,7 +161,14 @@ class CudaOps final : public Ops {
 
   void Rope(FloatView x, int heads, ConstFloatView cos_sin, bool inverse) override {
     Staging s = Begin();
-    s.Launch(&cuda::Rope, s.InOut(x), heads, s.In(cos_sin), inverse);
+    const FloatView rotated = s.InOut(x);
+    const ConstFloatView table = s.In(cos_sin);
+    const cuda::RowForms forms = cuda::RopeWithFormsFits(rotated, heads, table) ? s.Forms(rotated) : cuda::RowForms();
+    if (forms.any()) {
+      s.Launch(&cuda::RopeWithForms, rotated, heads, table, inverse, forms);
+    } else {
+      s.Launch(&cuda::Rope, rotated, heads, table, inverse);
+    }
     s.End();
   }
 
@@ -189,7 +197,9 @@ class CudaOps final : public Ops {
   void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                     FloatView normed, FloatView collapsed) override {
     Staging s = Begin();
-    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, s.Out(normed), s.Out(collapsed));
+    const FloatView result = s.Out(normed);
+    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, result, s.Out(collapsed),
+             s.Forms(result));
     s.End();
   }
 
@@ -208,7 +218,7 @@ class CudaOps final : public Ops {
     const FloatView collapsed = s.Temporary(out.rows, out.columns);
     s.Launch(&cuda::ProjectAndCollapse, x, s.Weight(fn), coefficients, squares, n, s.In(pre), collapsed);
     s.Launch(&cuda::FinishMixAndNorm, squares, x.columns, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations,
-             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out);
+             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out, s.Forms(out));
     s.End();
   }
 
@@ -439,7 +449,8 @@ class CudaOps final : public Ops {
 
   void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) override {
     Staging s = Begin();
-    s.Launch(&cuda::SwiGlu, s.In(gate), s.In(up), limit, s.Out(hidden));
+    const FloatView result = s.Out(hidden);
+    s.Launch(&cuda::SwiGlu, s.In(gate), s.In(up), limit, result, s.Forms(result));
     s.End();
   }
 

@@ -16,6 +16,7 @@
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
+#include "ops/cuda/row_forms.h"
 #include "ops/packed_rows.h"
 
 namespace deepinfer::cuda {
@@ -49,10 +50,18 @@ struct DeviceLists {
 
 // rows.cu
 void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, FloatView out);
-void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out);
+/// Every launcher that takes `forms` writes the rows of its output so, too (row_forms.h).
+void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out,
+             const RowForms& forms);
 void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin);
 void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse);
-void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden);
+/// Rope with forms of the result, where it fits: head and rotated channels in fours, rows of x at multiples of 16
+/// bytes.
+bool RopeWithFormsFits(ConstFloatView x, int heads, ConstFloatView cos_sin);
+void RopeWithForms(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse,
+                   const RowForms& forms);
+void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden,
+            const RowForms& forms);
 /// hidden = silu * up * weights[row].
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden);
@@ -70,7 +79,7 @@ void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, i
 void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
-                  float eps, FloatView normed, FloatView collapsed);
+                  float eps, FloatView normed, FloatView collapsed, const RowForms& forms);
 /// MixAndCollapse of few rows in two launches, with the bits of the ops that it joins. First LinearAndSquares beside
 /// collapsed = sum_j pre[j] * streams[j]; then FinishMix beside RmsNorm. stream_columns: of the streams.
 void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const WeightMatrix& fn, FloatView mix,
@@ -78,7 +87,7 @@ void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const Weigh
 void FinishMixAndNorm(cudaStream_t stream, const float* squares, int64_t stream_columns, int n,
                       const WeightVector& base, const WeightVector& scale, int sinkhorn_iterations, float hc_eps,
                       float rms_eps, FloatView mix, ConstFloatView collapsed, const WeightVector& weight,
-                      FloatView normed);
+                      FloatView normed, const RowForms& forms);
 
 // streams.cu
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
