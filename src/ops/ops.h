@@ -189,6 +189,17 @@ class Ops {
   /// Quantises row t of x [T, rows.channels] and stores it as packed row destination[t] (spec c.7).
   virtual void StoreRows(ConstFloatView x, const PackedRows& rows, std::span<const int64_t> destination) = 0;
 
+  /// Rope of `queries`; RmsNorm, Rope and StoreRows of `kv`, in place: what attention does with a step's rows before
+  /// it. One op, as a device may do it in one launch; the bits are those of the ops.
+  virtual void FinishQueriesAndKeys(FloatView queries, int heads, FloatView kv, const WeightVector& kv_norm, float eps,
+                                    ConstFloatView cos_sin, const PackedRows& rows,
+                                    std::span<const int64_t> destination) {
+    Rope(queries, heads, cos_sin, false);
+    RmsNorm(kv, kv_norm, eps, kv);
+    Rope(kv, 1, cos_sin, false);
+    StoreRows(kv, rows, destination);
+  }
+
   /// Copies packed rows byte for byte: to row destination[i] from row source[i]. Same format and channels.
   virtual void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                         std::span<const int64_t> destination) = 0;

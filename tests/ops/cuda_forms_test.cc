@@ -193,6 +193,67 @@ TEST(CudaForms, OfRotatedRows) {
   }
 }
 
+/// Places of `rows` packed rows on the device, whose bytes Get() gives.
+class Packed {
+ public:
+  Packed(RowFormat format, int32_t channels, int64_t rows)
+      : bytes_(PackedRowBytes(format, channels)),
+        size_(static_cast<size_t>(rows * bytes_.total())),
+        memory_(std::vector<uint8_t>(size_, 0xee)) {
+    std::vector<cuda::RowPlace> places;
+    uint8_t* const first = memory_.as<uint8_t>();
+    for (int64_t t = rows - 1; t >= 0; --t) {  // in any order
+      places.push_back({first + t * bytes_.values, first + rows * bytes_.values + t * bytes_.scales});
+    }
+    places_ = std::make_unique<DeviceBytes>(places);
+  }
+  const cuda::RowPlace* places() const { return places_->as<cuda::RowPlace>(); }
+  std::vector<uint8_t> Get() const {
+    Check(cudaDeviceSynchronize());
+    std::vector<uint8_t> all(size_);
+    Check(cudaMemcpy(all.data(), memory_.as<uint8_t>(), size_, cudaMemcpyDeviceToHost));
+    return all;
+  }
+
+ private:
+  RowBytes bytes_;
+  size_t size_;
+  DeviceBytes memory_;
+  std::unique_ptr<DeviceBytes> places_;
+};
+
+TEST(CudaForms, QueriesAndKeysAsByFourOps) {
+  Random random(4);
+  for (const Heads& heads : {Heads{1, 32, 2}, {3, 48, 6}, {16, 128, 64}, {64, 512, 64}, {8, 64, 64}, {2, 4096, 64}}) {
+    for (const RowFormat format : {RowFormat::kWindowFp8, RowFormat::kCompressedFp4}) {
+      if (format == RowFormat::kWindowFp8 && heads.width % 32 != 0) continue;
+      for (const int64_t rows : {1, 3, 70}) {
+        for (const int64_t gap : {0, 2}) {
+          SCOPED_TRACE(testing::Message()
+                       << rows << " rows of " << heads.count << " x " << heads.width << " gap " << gap);
+          const Tensor queries = RandomTensor(rows, heads.count * heads.width, random);
+          const Tensor kv = Numbers(rows, heads.width, random);
+          const Rows table(RandomTensor(rows, heads.rotated, random));
+          const Vector gain = RandomGain(heads.width, random);
+          const Rows expected_queries(queries), expected_kv(kv, gap), actual_queries(queries), actual_kv(kv, gap);
+          const Packed expected(format, static_cast<int32_t>(heads.width), rows),
+              actual(format, static_cast<int32_t>(heads.width), rows);
+          cuda::Rope(nullptr, expected_queries.view(), heads.count, table.view(), false);
+          cuda::RmsNorm(nullptr, expected_kv.view(), gain.view, kEps, expected_kv.view(), {});
+          cuda::Rope(nullptr, expected_kv.view(), 1, table.view(), false);
+          cuda::StoreRows(nullptr, expected_kv.view(), format, expected.places());
+          cuda::FinishQueriesAndKeys(nullptr, actual_queries.view(), heads.count, actual_kv.view(), gain.view, kEps,
+                                     table.view(), format, actual.places());
+          ASSERT_EQ(cudaGetLastError(), cudaSuccess);
+          ASSERT_TRUE(SameBits(actual_queries.Get(), expected_queries.Get()));
+          ASSERT_TRUE(SameBits(actual_kv.Get(), expected_kv.Get()));
+          ASSERT_EQ(actual.Get(), expected.Get());
+        }
+      }
+    }
+  }
+}
+
 std::unique_ptr<Ops> MakeOps(bool device_memory) {
   CudaOptions options;
   options.device_memory = device_memory;

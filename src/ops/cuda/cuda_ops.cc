@@ -261,6 +261,20 @@ class CudaOps final : public Ops {
     }
   }
 
+  void FinishQueriesAndKeys(FloatView queries, int heads, FloatView kv, const WeightVector& kv_norm, float eps,
+                            ConstFloatView cos_sin, const PackedRows& rows,
+                            std::span<const int64_t> destination) override {
+    if (kv.rows == 0) return;
+    if (!ranges_.Contains(rows.pages[0])) {
+      return Ops::FinishQueriesAndKeys(queries, heads, kv, kv_norm, eps, cos_sin, rows, destination);
+    }
+    Staging s = Begin();
+    ListPlaces(rows, destination, &places_);
+    s.Launch(&cuda::FinishQueriesAndKeys, s.InOut(queries), heads, s.InOut(kv), s.Vector(kv_norm), eps, s.In(cos_sin),
+             rows.format, s.Array(std::span<const cuda::RowPlace>(places_)));
+    s.End();
+  }
+
   void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                 std::span<const int64_t> destination) override {
     if (source.empty()) return;

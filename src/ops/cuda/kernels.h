@@ -117,6 +117,9 @@ struct RowPlace {
 };
 /// Row t of x, quantised, to places[t].
 void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places);
+/// Ops::FinishQueriesAndKeys in one launch.
+void FinishQueriesAndKeys(cudaStream_t stream, FloatView queries, int heads, FloatView kv, const WeightVector& norm,
+                          float eps, ConstFloatView cos_sin, RowFormat format, const RowPlace* places);
 /// No row is written twice, nor read and written.
 void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes);
 /// Device to device.
