@@ -6,6 +6,7 @@
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/row_dot.cuh"
 #include "ops/cuda/skinny_rows.cuh"
 
 namespace deepinfer::cuda {
@@ -33,6 +34,30 @@ __global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows ou
     const uint16_t bits = ToBf16(rest);
     out.values[(int64_t{blockIdx.x} * kExactTerms + term) * out.columns + place] = bits;
     rest -= Bf16ToFloat(bits);  // exact; NaN and infinity stay what they are
+  }
+}
+
+// The same with eight columns a thread: every order moves columns within eight.
+template <ColumnOrder order>
+__global__ void SplitEightKernel(ConstFloatView x, Bf16Rows out) {
+  WaitForKernelAhead();
+  StartKernelBehind();
+  const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kDotLaneColumns;
+  if (c >= x.columns) return;
+  float rest[kDotLaneColumns];
+  LoadColumns<true>(RowOf(x, blockIdx.x), c, x.columns, rest);
+#pragma unroll
+  for (int term = 0; term < kExactTerms; ++term) {
+    uint32_t places[kDotLaneColumns];
+#pragma unroll
+    for (int i = 0; i < kDotLaneColumns; ++i) {
+      const uint16_t bits = ToBf16(rest[i]);
+      places[PlaceOf(order, i)] = bits;
+      rest[i] -= Bf16ToFloat(bits);
+    }
+    uint16_t* const to = out.values + (int64_t{blockIdx.x} * kExactTerms + term) * out.columns + c;
+    *reinterpret_cast<uint4*>(to) = make_uint4(places[0] | places[1] << 16, places[2] | places[3] << 16,
+                                               places[4] | places[5] << 16, places[6] | places[7] << 16);
   }
 }
 
@@ -148,8 +173,15 @@ void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const Weig
 
 void SplitRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out) {
   if (x.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(x.rows), Blocks(x.columns, kThreads));
-  LaunchEarly(stream, grid, kThreads, 0, SplitRowsKernel, x, order, out);
+  const auto rows = static_cast<unsigned>(x.rows);
+  if (TakesVectors(x) && reinterpret_cast<uintptr_t>(out.values) % 16 == 0 && out.columns % kDotLaneColumns == 0) {
+    const auto kernel = order == ColumnOrder::kPlain ? &SplitEightKernel<ColumnOrder::kPlain>
+                        : order == ColumnOrder::kFp8 ? &SplitEightKernel<ColumnOrder::kFp8>
+                                                     : &SplitEightKernel<ColumnOrder::kFp4>;
+    LaunchEarly(stream, dim3(rows, Blocks(x.columns, kThreads * kDotLaneColumns)), kThreads, 0, kernel, x, out);
+    return;
+  }
+  LaunchEarly(stream, dim3(rows, Blocks(x.columns, kThreads)), kThreads, 0, SplitRowsKernel, x, order, out);
 }
 
 void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out) {
