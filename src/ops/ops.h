@@ -240,6 +240,16 @@ class Ops {
                        std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                        FloatView out) = 0;
 
+  /// Experts into `out`, then Add(shared, out) and SpreadStreams(out, mix, n, streams): the end of a sublayer, which a
+  /// device may do in the launch that adds a token's experts. The bits are those of the ops.
+  virtual void ExpertsAndSpread(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
+                                std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
+                                ConstFloatView shared, FloatView out, ConstFloatView mix, int n, FloatView streams) {
+    Experts(x, picks, weights, experts, limit, activation, out);
+    Add(shared, out);
+    SpreadStreams(out, mix, n, streams);
+  }
+
   /// hidden = silu(min(gate, limit)) * clamp(up, -limit, limit). gate, up, hidden [T, I]; hidden may be gate.
   virtual void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) = 0;
 

@@ -9,6 +9,7 @@
 #include "cuda_test_util.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/exact_linear.h"
+#include "ops/cuda/experts.h"
 #include "ops/cuda/kernels.h"
 
 namespace deepinfer::test {
@@ -42,7 +43,8 @@ class Rows {
 
 /// A vector on the device.
 struct Vector {
-  explicit Vector(const std::vector<float>& values) : bytes(values), view{bytes.as<uint8_t>(), false, std::ssize(values)} {}
+  explicit Vector(const std::vector<float>& values)
+      : bytes(values), view{bytes.as<uint8_t>(), false, std::ssize(values)} {}
   DeviceBytes bytes;
   WeightVector view;
 };
@@ -248,6 +250,35 @@ TEST(CudaForms, QueriesAndKeysAsByFourOps) {
           ASSERT_TRUE(SameBits(actual_queries.Get(), expected_queries.Get()));
           ASSERT_TRUE(SameBits(actual_kv.Get(), expected_kv.Get()));
           ASSERT_EQ(actual.Get(), expected.Get());
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaForms, SumOfSlotsEndsTheSublayer) {
+  constexpr int kPerToken = 6;
+  Random random(6);
+  for (const int64_t width : {32, 200, 5120}) {
+    for (const int64_t rows : {1, 3}) {
+      for (const int n : {1, 4, 7, 8}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << width << ", streams " << n);
+        const Rows parts(RandomTensor(rows * kPerToken, width, random));
+        std::vector<int32_t> places;
+        for (int64_t i = 0; i < rows * kPerToken; ++i) places.push_back(static_cast<int32_t>(rows * kPerToken - 1 - i));
+        const DeviceBytes device_places(places);
+        const Rows shared(RandomTensor(rows, width, random), 2), mix(RandomTensor(rows, (2 + n) * n, random), 1);
+        const Tensor before = RandomTensor(rows, n * width, random);
+        for (const int32_t* list : {static_cast<const int32_t*>(nullptr), device_places.as<const int32_t>()}) {
+          const Rows expected(before, 2), actual(before, 2), sum(rows, width), out(rows, width);
+          cuda::SumSlots(nullptr, parts.view(), list, kPerToken, sum.view());
+          cuda::Add(nullptr, shared.view(), sum.view());
+          cuda::SpreadStreams(nullptr, sum.view(), mix.view(), n, expected.view());
+          cuda::SumSlots(nullptr, parts.view(), list, kPerToken, out.view(),
+                         {shared.view(), mix.view(), n, actual.view()});
+          ASSERT_EQ(cudaGetLastError(), cudaSuccess);
+          ASSERT_TRUE(SameBits(out.Get(), sum.Get()));
+          ASSERT_TRUE(SameBits(actual.Get(), expected.Get()));
         }
       }
     }

@@ -461,6 +461,20 @@ class CudaOps final : public Ops {
     s.End();
   }
 
+  void ExpertsAndSpread(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
+                        std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
+                        ConstFloatView shared, FloatView out, ConstFloatView mix, int n, FloatView streams) override {
+    if (x.rows == 0) return;
+    if (x.rows > kFewRows || options_.products != CudaProducts::kTensorCores ||
+        !cuda::TakesTensorExperts(experts, activation)) {
+      return Ops::ExpertsAndSpread(x, picks, weights, experts, limit, activation, shared, out, mix, n, streams);
+    }
+    Staging s = Begin();
+    const cuda::SublayerEnd end{s.In(shared), s.In(mix), n, s.InOut(streams)};
+    cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out), end);
+    s.End();
+  }
+
   void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) override {
     Staging s = Begin();
     const FloatView result = s.Out(hidden);

@@ -7,11 +7,11 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/rms_norm.cuh"
+#include "ops/cuda/spread.cuh"
 
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int kMostStreams = 8;
 constexpr int kMostMix = (2 + kMostStreams) * kMostStreams;
 
 // The n x n part by one thread: n is 4 in the release.
