@@ -92,11 +92,11 @@ void Attend(StepContext& context, int layer, const AttentionWeights& weights, Co
 
   ListSequences(context, layer);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
-  ops.Attention(queries, heads, context.step.attention, static_cast<int>(config.sliding_window),
-                compressed ? SelectionOf(context) : SelectedRows(), weights.attn_sink, scale, attended);
+  ops.AttentionRotatedBack(queries, heads, context.step.attention, static_cast<int>(config.sliding_window),
+                           compressed ? SelectionOf(context) : SelectedRows(), weights.attn_sink, scale, rope,
+                           attended);
   if (!config.IsStage(layer)) KeepWindowRows(context, layer);
 
-  ops.Rope(attended, heads, rope, true);
   // The official converter keeps wo_a for unquantised activations (spec c.1).
   ops.Linear(attended, weights.wo_a, ActivationFormat::kExact, static_cast<int>(config.o_groups), output_latent);
   ops.Linear(output_latent, weights.wo_b, context.activation, 1, output);

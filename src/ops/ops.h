@@ -217,6 +217,15 @@ class Ops {
   virtual void Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                          const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) = 0;
 
+  /// Attention, then the inverse Rope of `out`: a device that joins parts of a row may rotate there. The bits are those
+  /// of the two ops.
+  virtual void AttentionRotatedBack(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences,
+                                    int window, const SelectedRows& selected, const WeightVector& sink, float scale,
+                                    ConstFloatView cos_sin, FloatView out) {
+    Attention(q, heads, sequences, window, selected, sink, scale, out);
+    Rope(out, heads, cos_sin, true);
+  }
+
   /// Ratio-2 compressor pooling (spec c.6): per channel, softmax over the two gates, weighted sum of the two kv.
   /// first[i], second[i] point to raw rows kv (Dh) ++ gate (Dh), F32; out [count, Dh].
   virtual void PoolPairs(std::span<const float* const> first, std::span<const float* const> second, FloatView out) = 0;

@@ -141,10 +141,13 @@ bool SparseAttentionFits(int heads, int64_t width);
 /// Bytes that `scratch` needs, at a multiple of 16; 0 for many rows.
 int64_t SparseAttentionScratchBytes(int64_t rows, int heads, int most_keys);
 /// Attention on the tensor cores, in an order of sums of its own: Attention within 1e-5 of the largest output of a row.
-/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16.
+/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16. Where
+/// there is scratch, out may be rotated back (Rope, inverse) by `rotation`, whose columns are a multiple of 4, and
+/// stored in forms, too.
 void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
                      const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
-                     float scale, int most_keys, void* scratch, FloatView out);
+                     float scale, int most_keys, void* scratch, FloatView out, ConstFloatView rotation = {},
+                     const RowForms& forms = {});
 
 // index.cu
 struct IndexArguments {
