@@ -97,7 +97,8 @@ void BenchLayers(const Bench& bench) {
       if (wide) {
         cuda::WideExpertsLayer(bench.stream, x.view, routing, plan, scratch.as<void>(), result);
       } else {
-        cuda::SkinnyExpertsLayer(bench.stream, x.view, plan, scratch.as<void>(), result);
+        cuda::QuantiseRows(bench.stream, x.view, cuda::ColumnOrder::kFp4, x.quantised);
+        cuda::SkinnyExpertsLayer(bench.stream, x.quantised, plan, scratch.as<void>(), result);
       }
     });
     bench.Report(Name(wide ? "experts layer, wide" : "experts layer, skinny", rows), seconds, active * expert_bytes,

@@ -83,7 +83,7 @@ void BenchExact(const Bench& bench, WeightFormat format, const LinearCase& c) {
     if (!fp8) return cuda::Bf16Linear(bench.stream, split, rows, weight, result);
     const FloatView of_terms(products.as<float>(), rows * cuda::kExactTerms, c.outputs);
     cuda::DirectLinear(bench.stream, split, of_terms.rows, weight, c.groups, of_terms);
-    cuda::JoinTerms(bench.stream, of_terms, result);
+    cuda::JoinTerms(bench.stream, of_terms, result, {});
   };
   cuda::CanonicalLinear(bench.stream, x.view, sets[0].view, c.groups, {expected.as<float>(), kMostRows, c.outputs});
   run(kMostRows, 0);

@@ -45,7 +45,7 @@ void BenchSmallOps(const Bench& bench) {
       bench.Report(Name(name, rows), bench.Time(kSets, [&](int) { run(); }), bytes, 0);
     };
     time("rms norm + quantise 5120", row_bytes * 3.5, [&] {
-      cuda::RmsNorm(bench.stream, in, norm, 1e-20f, out);
+      cuda::RmsNorm(bench.stream, in, norm, 1e-20f, out, {});
       cuda::QuantiseRows(bench.stream, out, cuda::ColumnOrder::kFp8, x.quantised);
     });
     time("mix streams (projection, Sinkhorn)", 4 * row_bytes + 24 * kWidth * kStreams * 4.0, [&] {
@@ -57,7 +57,7 @@ void BenchSmallOps(const Bench& bench) {
       cuda::FinishMix(bench.stream, many, squares.as<float>(), kStreams, base, base, 20, 1e-6f, 1e-20f, mix);
     });
     time("collapse + norm", 5 * row_bytes,
-         [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}); });
+         [&] { cuda::CollapseNorm(bench.stream, many, kStreams, mix, norm, 1e-20f, out, {}, {}); });
     time("spread streams", 9 * row_bytes, [&] { cuda::SpreadStreams(bench.stream, in, mix, kStreams, wide); });
     time("router (gate, top-6)", row_bytes + kExperts * kWidth * 2.0, [&] {
       const FloatView logits(logits_buffer.as<float>(), rows, kExperts);

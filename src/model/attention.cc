@@ -59,17 +59,13 @@ void KeepWindowRows(StepContext& context, int layer) {
   context.ops.CopyRows(context.workspace.FreshRows(0), step.sources, rings, step.destinations);
 }
 
-void FinishWindowVectors(StepContext& context, const AttentionWeights& weights, ConstFloatView rope, FloatView kv) {
-  context.ops.RmsNorm(kv, weights.kv_norm, context.rms_eps(), kv);
-  context.ops.Rope(kv, 1, rope, false);
-}
-
 }  // namespace
 
 void WindowVectors(StepContext& context, const AttentionWeights& weights, ConstFloatView input, ConstFloatView rope,
                    FloatView kv) {
   context.ops.Linear(input, weights.wkv, context.activation, 1, kv);
-  FinishWindowVectors(context, weights, rope, kv);
+  context.ops.RmsNorm(kv, weights.kv_norm, context.rms_eps(), kv);
+  context.ops.Rope(kv, 1, rope, false);
 }
 
 void Attend(StepContext& context, int layer, const AttentionWeights& weights, ConstFloatView input, FloatView output) {
@@ -87,10 +83,8 @@ void Attend(StepContext& context, int layer, const AttentionWeights& weights, Co
   ops.LinearPair(input, weights.wq_a, weights.wkv, context.activation, query_latent, kv);
   ops.RmsNorm(query_latent, weights.q_norm, context.rms_eps(), query_latent);
   ops.Linear(query_latent, weights.wq_b, context.activation, 1, queries);
-  ops.Rope(queries, heads, rope, false);
-
-  FinishWindowVectors(context, weights, rope, kv);
-  ops.StoreRows(kv, context.workspace.FreshRows(0), context.step.Iota(context.rows()));
+  ops.FinishQueriesAndKeys(queries, heads, kv, weights.kv_norm, context.rms_eps(), rope, context.workspace.FreshRows(0),
+                           context.step.Iota(context.rows()));
 
   const bool compressed = config.ratio(layer) > 0;
   if (compressed && config.IsIndexSource(layer))
@@ -98,11 +92,11 @@ void Attend(StepContext& context, int layer, const AttentionWeights& weights, Co
 
   ListSequences(context, layer);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
-  ops.Attention(queries, heads, context.step.attention, static_cast<int>(config.sliding_window),
-                compressed ? SelectionOf(context) : SelectedRows(), weights.attn_sink, scale, attended);
+  ops.AttentionRotatedBack(queries, heads, context.step.attention, static_cast<int>(config.sliding_window),
+                           compressed ? SelectionOf(context) : SelectedRows(), weights.attn_sink, scale, rope,
+                           attended);
   if (!config.IsStage(layer)) KeepWindowRows(context, layer);
 
-  ops.Rope(attended, heads, rope, true);
   // The official converter keeps wo_a for unquantised activations (spec c.1).
   ops.Linear(attended, weights.wo_a, ActivationFormat::kExact, static_cast<int>(config.o_groups), output_latent);
   ops.Linear(output_latent, weights.wo_b, context.activation, 1, output);

@@ -5,7 +5,7 @@
 namespace deepinfer {
 
 void FeedForward(StepContext& context, int layer, const FeedForwardWeights& weights, ConstFloatView input,
-                 FloatView output) {
+                 FloatView output, ConstFloatView mix) {
   const ModelConfig& config = context.config;
   Ops& ops = context.ops;
   const FeedForwardBuffers& buffers = context.workspace.feed_forward;
@@ -22,12 +22,11 @@ void FeedForward(StepContext& context, int layer, const FeedForwardWeights& weig
   ops.Route(input, weights.gate, weights.gate_bias, normalise, static_cast<float>(config.routed_scaling_factor), picks,
             gains);
   if (context.probe != nullptr) context.probe->OnExperts(layer, picks, gains);
-  ops.Experts(input, picks, gains, weights.experts, limit, context.activation, output);
-
   ops.LinearPair(input, weights.shared_experts.w1, weights.shared_experts.w3, context.activation, gate, up);
   ops.SwiGlu(gate, up, limit, gate);
   ops.Linear(gate, weights.shared_experts.w2, context.activation, 1, shared);
-  ops.Add(shared, output);
+  ops.ExpertsAndSpread(input, picks, gains, weights.experts, limit, context.activation, shared, output, mix,
+                       static_cast<int>(config.hc_mult), context.Rows(context.workspace.step.streams));
 }
 
 }  // namespace deepinfer

@@ -9,9 +9,10 @@
 
 namespace deepinfer {
 
-/// output [T, D] = routed + shared experts of input [T, D]; `layer` counts DSpark stages after the backbone.
+/// output [T, D] = routed + shared experts of input [T, D], which `mix` writes back into the streams (SpreadOutput);
+/// `layer` counts DSpark stages after the backbone.
 void FeedForward(StepContext& context, int layer, const FeedForwardWeights& weights, ConstFloatView input,
-                 FloatView output);
+                 FloatView output, ConstFloatView mix);
 
 }  // namespace deepinfer
 

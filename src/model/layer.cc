@@ -28,8 +28,7 @@ FloatView RunLayer(StepContext& context, int layer, const LayerWeights& weights,
   SpreadOutput(context, output, attention_mix);
 
   EnterSublayer(context, weights.hc_ffn, attention_mix, weights.ffn_norm, feed_forward_mix, input);
-  FeedForward(context, layer, weights.ffn, input, output);
-  SpreadOutput(context, output, feed_forward_mix);
+  FeedForward(context, layer, weights.ffn, input, output, feed_forward_mix);
   return feed_forward_mix;
 }
 

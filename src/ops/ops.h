@@ -189,6 +189,17 @@ class Ops {
   /// Quantises row t of x [T, rows.channels] and stores it as packed row destination[t] (spec c.7).
   virtual void StoreRows(ConstFloatView x, const PackedRows& rows, std::span<const int64_t> destination) = 0;
 
+  /// Rope of `queries`; RmsNorm, Rope and StoreRows of `kv`, in place: what attention does with a step's rows before
+  /// it. One op, as a device may do it in one launch; the bits are those of the ops.
+  virtual void FinishQueriesAndKeys(FloatView queries, int heads, FloatView kv, const WeightVector& kv_norm, float eps,
+                                    ConstFloatView cos_sin, const PackedRows& rows,
+                                    std::span<const int64_t> destination) {
+    Rope(queries, heads, cos_sin, false);
+    RmsNorm(kv, kv_norm, eps, kv);
+    Rope(kv, 1, cos_sin, false);
+    StoreRows(kv, rows, destination);
+  }
+
   /// Copies packed rows byte for byte: to row destination[i] from row source[i]. Same format and channels.
   virtual void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
                         std::span<const int64_t> destination) = 0;
@@ -205,6 +216,15 @@ class Ops {
   /// ascending. selected.counts == nullptr: window only.
   virtual void Attention(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
                          const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) = 0;
+
+  /// Attention, then the inverse Rope of `out`: a device that joins parts of a row may rotate there. The bits are those
+  /// of the two ops.
+  virtual void AttentionRotatedBack(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences,
+                                    int window, const SelectedRows& selected, const WeightVector& sink, float scale,
+                                    ConstFloatView cos_sin, FloatView out) {
+    Attention(q, heads, sequences, window, selected, sink, scale, out);
+    Rope(out, heads, cos_sin, true);
+  }
 
   /// Ratio-2 compressor pooling (spec c.6): per channel, softmax over the two gates, weighted sum of the two kv.
   /// first[i], second[i] point to raw rows kv (Dh) ++ gate (Dh), F32; out [count, Dh].
@@ -228,6 +248,16 @@ class Ops {
   virtual void Experts(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
                        std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                        FloatView out) = 0;
+
+  /// Experts into `out`, then Add(shared, out) and SpreadStreams(out, mix, n, streams): the end of a sublayer, which a
+  /// device may do in the launch that adds a token's experts. The bits are those of the ops.
+  virtual void ExpertsAndSpread(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
+                                std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
+                                ConstFloatView shared, FloatView out, ConstFloatView mix, int n, FloatView streams) {
+    Experts(x, picks, weights, experts, limit, activation, out);
+    Add(shared, out);
+    SpreadStreams(out, mix, n, streams);
+  }
 
   /// hidden = silu(min(gate, limit)) * clamp(up, -limit, limit). gate, up, hidden [T, I]; hidden may be gate.
   virtual void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) = 0;

@@ -274,6 +274,26 @@ TEST_P(AttentionTest, RowsAreIndependent) {
   });
 }
 
+TEST_P(AttentionTest, RotatedBackIsTheTwoOps) {
+  Random random(11);
+  constexpr int kHeads = 16, kWindow = 128;
+  for (const int64_t width : {32, 512}) {
+    for (const int32_t count : {1, 3}) {
+      const SequenceRows rows(RandomTensor(200, width, random), 190, count, kWindow, kWindow + 6);
+      const AttentionSequence sequence = rows.At(0);
+      const OwnedVector sink = RandomVector(kHeads, false, random);
+      const Tensor q = RandomTensor(count, kHeads * width, random), table = RandomTensor(count, 8, random);
+      Tensor expected(count, kHeads * width), actual(count, kHeads * width);
+      ops().Attention(q, kHeads, std::span(&sequence, 1), kWindow, SelectedRows(), sink, 0.1f, expected);
+      ops().Rope(expected, kHeads, table, true);
+      ops().AttentionRotatedBack(q, kHeads, std::span(&sequence, 1), kWindow, SelectedRows(), sink, 0.1f, table,
+                                 actual);
+      ASSERT_TRUE(SameBits(actual, expected)) << "width " << width << " rows " << count;
+      ASSERT_TRUE(actual.GapsUntouched());
+    }
+  }
+}
+
 TEST_P(AttentionTest, NoSequencesAndNoKeys) {
   const OwnedVector sink({1}, false);
   Tensor none(0, 32);

@@ -62,6 +62,31 @@ TEST_P(CacheRowsTest, BytesLikeReference) {
   }
 }
 
+TEST_P(CacheRowsTest, QueriesAndKeysAreTheFourOps) {
+  Random random(12);
+  constexpr int kHeads = 3;
+  for (const int64_t count : {0, 1, 5}) {
+    for (const int64_t width : {32, 96, 512}) {
+      const OwnedVector norm = RandomVector(width, true, random, 1, 0.3f);
+      const Tensor table = RandomTensor(count, 16, random);
+      Tensor queries = RandomTensor(count, kHeads * width, random), kv = RandomTensor(count, width, random);
+      Tensor expected_queries = queries, expected_kv = kv;
+      std::vector<int64_t> destination;
+      for (int64_t t = 0; t < count; ++t) destination.push_back(count - 1 - t);
+      const auto channels = static_cast<int32_t>(width);
+      const OwnedRows expected(RowFormat::kWindowFp8, channels, 5, 2), actual(RowFormat::kWindowFp8, channels, 5, 2);
+      ops().Rope(expected_queries, kHeads, table, false);
+      ops().RmsNorm(expected_kv, norm, 1e-6f, expected_kv);
+      ops().Rope(expected_kv, 1, table, false);
+      ops().StoreRows(expected_kv, expected, destination);
+      ops().FinishQueriesAndKeys(queries, kHeads, kv, norm, 1e-6f, table, actual, destination);
+      ASSERT_TRUE(SameBits(queries, expected_queries)) << "width " << width << " rows " << count;
+      ASSERT_TRUE(SameBits(kv, expected_kv)) << "width " << width << " rows " << count;
+      ASSERT_EQ(actual.pages(), expected.pages()) << "width " << width << " rows " << count;
+    }
+  }
+}
+
 TEST_P(CacheRowsTest, WindowRowByHand) {
   std::vector<float> x(64, 0.0f);
   x[0] = 448;  // scale 2^0

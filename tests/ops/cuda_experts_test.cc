@@ -201,9 +201,11 @@ class CudaExpertsLayer : public testing::Test {
           layer(static_cast<size_t>(std::max(cuda::SkinnyExpertsScratchBytes(rows, kPerToken, kWidth, kInner),
                                              cuda::WideExpertsScratchBytes(rows, kPerToken, kWidth, kInner)))),
           routing_bytes(std::vector<uint8_t>(routing, 0xff)),
-          layer_bytes(std::vector<uint8_t>(layer, 0xff)) {}
+          layer_bytes(std::vector<uint8_t>(layer, 0xff)),
+          x(rows, kWidth) {}
     size_t routing, layer;
     DeviceBytes routing_bytes, layer_bytes;
+    DeviceRows x;
   };
   void Enqueue(Layer layer, const DeviceStep& step, const Scratch& scratch, int most_rows) const {
     const ConstFloatView x = step.x.view();
@@ -216,7 +218,8 @@ class CudaExpertsLayer : public testing::Test {
       cuda::UseSkinnyFeed(layer == Layer::kBulk     ? cuda::SkinnyFeed::kBulk
                           : layer == Layer::kDirect ? cuda::SkinnyFeed::kDirect
                                                     : cuda::SkinnyFeed::kThreads);
-      cuda::SkinnyExpertsLayer(Stream(), x, plan, scratch.layer_bytes.as<void>(), step.out.view());
+      cuda::QuantiseRows(Stream(), x, cuda::ColumnOrder::kFp4, scratch.x.From(0));
+      cuda::SkinnyExpertsLayer(Stream(), scratch.x.From(0), plan, scratch.layer_bytes.as<void>(), step.out.view());
       cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
     } else {
       EXPECT_TRUE(cuda::WideExpertsLayer(Stream(), x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));

@@ -9,6 +9,7 @@
 
 #include "cuda_test_util.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/dot_order.h"
 #include "ops/reference/linear.h"
@@ -133,6 +134,43 @@ TEST(CudaRows, LinearAndSquaresOfManyHasTheSameBits) {
         };
         ASSERT_TRUE(SameBits(run(&cuda::LinearAndSquaresOfMany), run(&cuda::LinearAndSquares)));
       }
+    }
+  }
+}
+
+TEST(CudaRows, SpreadHasTheBitsOfTheReference) {
+  Random random(6);
+  const auto ops = MakeCanonicalOps();
+  const auto reference = MakeReferenceOps();
+  for (const int64_t width : {1, 8, 12, 1032, 5120}) {
+    for (const int n : {1, 4, 7}) {
+      const Tensor y = RandomTensor(3, width, random);
+      const Tensor mix = RandomTensor(3, (2 + n) * n, random);
+      Tensor expected = RandomTensor(3, n * width, random);
+      Tensor actual = expected;
+      reference->SpreadStreams(y, mix, n, expected);
+      ops->SpreadStreams(y, mix, n, actual);
+      ASSERT_TRUE(SameBits(actual, expected)) << n << " streams of " << width;
+    }
+  }
+}
+
+// Rows that start at multiples of 16 bytes have another kernel.
+TEST(CudaRows, SplitRowsHasTheSameBitsWhereverRowsStart) {
+  constexpr int64_t kRows = 3;
+  Random random(7);
+  for (const int64_t columns : {32, 96, 2048, 2080}) {
+    for (const cuda::ColumnOrder order :
+         {cuda::ColumnOrder::kPlain, cuda::ColumnOrder::kFp8, cuda::ColumnOrder::kFp4}) {
+      const Tensor x = RandomTensor(kRows, columns, random);
+      std::vector<float> host;
+      for (int64_t t = 0; t < kRows; ++t) host.insert(host.end(), x.row(t), x.row(t) + columns);
+      const DeviceBytes packed(host);
+      const DeviceFloats apart(x);
+      const DeviceRows expected(cuda::kExactTerms * kRows, columns), actual(cuda::kExactTerms * kRows, columns);
+      cuda::SplitRows(nullptr, apart.view(), order, expected.From(0));
+      cuda::SplitRows(nullptr, ConstFloatView(packed.as<float>(), kRows, columns), order, actual.From(0));
+      ASSERT_EQ(actual.Get(), expected.Get()) << columns << " columns";
     }
   }
 }

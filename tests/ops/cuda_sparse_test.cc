@@ -11,6 +11,7 @@
 
 #include "attention_test_util.h"
 #include "cuda_test_util.h"
+#include "ops/cuda/exact_linear.h"
 #include "ops/cuda/kernels.h"
 
 namespace deepinfer::test {
@@ -27,7 +28,8 @@ struct Setting {
   float scale;
   WeightVector sink;
   int64_t compressed_rows;
-  int spare_keys = 0;  // by which the bound of the keys is too large
+  int spare_keys = 0;                // by which the bound of the keys is too large
+  const Tensor* rotation = nullptr;  // rotates the outputs back, where there is scratch
 };
 
 Tensor RunSparse(const Tensor& q, const std::vector<AttentionSequence>& sequences, const SelectedRows& selected,
@@ -66,11 +68,30 @@ Tensor RunSparse(const Tensor& q, const std::vector<AttentionSequence>& sequence
   const auto bytes = static_cast<size_t>(cuda::SparseAttentionScratchBytes(q.rows(), setting.heads, most_keys));
   const std::vector<uint8_t> scratch(bytes, 0xff);
   EXPECT_TRUE(cuda::SparseAttentionFits(setting.heads, q.columns() / setting.heads));
+  ConstFloatView rotation;
+  if (setting.rotation != nullptr) {
+    EXPECT_GT(bytes, 0U);
+    std::vector<float> table;
+    const int64_t columns = setting.rotation->columns();
+    for (int64_t t = 0; t < q.rows(); ++t) {
+      table.insert(table.end(), setting.rotation->row(t), setting.rotation->row(t) + columns);
+    }
+    rotation = {pool.Copy(table), q.rows(), columns};
+  }
+  const FloatView outputs(device_out, q.rows(), q.columns(), stride);
+  const DeviceRows terms(cuda::kExactTerms * q.rows(), q.columns());
+  cuda::RowForms forms;
+  if (setting.rotation != nullptr) forms.fp8_terms = terms.From(0).values;
   cuda::SparseAttention(nullptr, {pool.Copy(queries), q.rows(), q.columns(), stride}, setting.heads, pool.Copy(device),
-                        pool.Copy(owner), kWindow, lists, sink, setting.scale, most_keys, pool.Copy(scratch),
-                        {device_out, q.rows(), q.columns(), stride});
+                        pool.Copy(owner), kWindow, lists, sink, setting.scale, most_keys, pool.Copy(scratch), outputs,
+                        rotation, forms);
   Check(cudaGetLastError());
   Check(cudaDeviceSynchronize());
+  if (setting.rotation != nullptr) {
+    const DeviceRows split(cuda::kExactTerms * q.rows(), q.columns());
+    cuda::SplitRows(nullptr, outputs, cuda::ColumnOrder::kFp8, split.From(0));
+    EXPECT_EQ(terms.Get(), split.Get());
+  }
   Check(cudaMemcpy(results.data(), device_out, results.size() * 4, cudaMemcpyDeviceToHost));
   Tensor out(q.rows(), q.columns());
   bool untouched = true;
@@ -196,6 +217,27 @@ TEST_F(CudaSparse, SinksAndLargeScores) {
       // Scores of size s are off by 2^-18 s, and probabilities by as much.
       ASSERT_TRUE(Near(RunSparse(q, sequences, SelectedRows(), setting), expected, kTolerance * std::max(1.0f, spread)))
           << "sink " << level << " spread " << spread;
+    }
+  }
+}
+
+// Where splits are joined the outputs are rotated back and split into terms as well.
+TEST_F(CudaSparse, RotatesBackWhereSplitsAreJoined) {
+  Random random(4);
+  const Tensor kv = RandomTensor(200, kWidth, random);
+  for (const int heads : {16, 64}) {
+    for (const int32_t count : {1, 10}) {
+      for (const int64_t rotated : {4, 64, 512}) {
+        const SequenceRows rows(kv, 190, count, kWindow, kWindow + 6);
+        const OwnedVector sink = RandomVector(heads, false, random);
+        const Tensor q = RandomQueries(count, heads, 0.3f, random), table = RandomTensor(count, rotated, random);
+        const Setting setting{heads, 1 / std::sqrt(512.0f), sink, 0};
+        Tensor expected = RunSparse(q, {rows.At(0)}, SelectedRows(), setting);
+        MakeReferenceOps()->Rope(expected, heads, table, true);
+        const Setting rotating{heads, 1 / std::sqrt(512.0f), sink, 0, 0, &table};
+        ASSERT_TRUE(SameBits(RunSparse(q, {rows.At(0)}, SelectedRows(), rotating), expected))
+            << heads << " heads, rows " << count << ", rotated " << rotated;
+      }
     }
   }
 }

@@ -195,6 +195,33 @@ TEST_P(MoeTest, ExpertProductsHaveCanonicalBits) {
   }
 }
 
+TEST_P(MoeTest, ExpertsAndSpreadAreTheThreeOps) {
+  constexpr int64_t kPerToken = 3;
+  Random random(8);
+  for (const auto& [width, inner] : {std::pair<int64_t, int64_t>{96, 160}, {256, 128}}) {
+    const OwnedExperts experts(WeightFormat::kF4Row32, 8, width, inner, random);
+    const std::vector<ExpertWeights> views = experts.view();
+    for (const int64_t rows : {0, 1, 5, 64, 65}) {
+      for (const int n : {1, 4, 7}) {
+        if (rows > 5 && n != 4) continue;
+        const Task task = RandomTask(rows, width, kPerToken, 8, random);
+        const TensorView<const int32_t> picks(task.picks.data(), rows, kPerToken);
+        const Tensor shared = RandomTensor(rows, width, random), mix = RandomTensor(rows, (2 + n) * n, random);
+        Tensor expected = RandomTensor(rows, n * width, random), sum(rows, width), out(rows, width);
+        Tensor actual = expected;
+        const ActivationFormat activation = ActivationFormat::kFp8Groups32;
+        ops().Experts(task.x, picks, task.weights, views, 10, activation, sum);
+        ops().Add(shared, sum);
+        ops().SpreadStreams(sum, mix, n, expected);
+        ops().ExpertsAndSpread(task.x, picks, task.weights, views, 10, activation, shared, out, mix, n, actual);
+        ASSERT_TRUE(SameBits(out, sum)) << rows << " rows of " << width << ", streams " << n;
+        ASSERT_TRUE(SameBits(actual, expected)) << rows << " rows of " << width << ", streams " << n;
+        ASSERT_TRUE(actual.GapsUntouched());
+      }
+    }
+  }
+}
+
 // Ordinary gates: exponentials differ by a few ulp between backends.
 TEST_P(MoeTest, ExpertsLikeReference) {
   Random random(3);

@@ -1,8 +1,12 @@
 // Rows of the caches: packs them into the formats of spec c.7 (one warp a group of 32 channels), copies and keeps them.
+#include <algorithm>
+
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/rms_norm.cuh"
+#include "ops/cuda/rope.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -41,6 +45,49 @@ __global__ void StoreRowsKernel(ConstFloatView x, RowFormat format, const RowPla
     const bool exists = group * 32 + lane < x.columns;  // compressed rows may end in half a group
     PackGroup(exists ? RowOf(x, blockIdx.x)[group * 32 + lane] : 0.0f, format, place.values, place.scales, group, lane,
               exists);
+  }
+}
+
+// Block 0 of a row is its key: norm, rotation, packed row. The others rotate its queries, a pair a thread.
+template <bool kVector>
+__global__ void __launch_bounds__(kMostNormThreads)
+    FinishQueriesAndKeysKernel(FloatView queries, int heads, FloatView kv, WeightVector norm, float eps,
+                               ConstFloatView cos_sin, RowFormat format, const RowPlace* places) {
+  StartKernelBehind();
+  extern __shared__ __align__(16) float shared[];
+  const int64_t t = blockIdx.x;
+  const float* const table = RowOf(cos_sin, t);
+  const int64_t pairs = cos_sin.columns / 2;
+  if (blockIdx.y > 0) {
+    WaitForKernelAhead();
+    const int64_t at = int64_t{blockIdx.y - 1} * blockDim.x + threadIdx.x;
+    if (at >= heads * pairs) return;
+    float* const pair = RowOf(queries, t) + (at / pairs + 1) * (queries.columns / heads) - 2 * pairs + 2 * (at % pairs);
+    return RotatePair(pair[0], pair[1], table, pairs, at % pairs, false);
+  }
+  const int width = static_cast<int>(kv.columns);
+  float* const own = RowOf(kv, t);
+  float* const normed = shared + 4 * ((RowDotFloats(width) + 3) / 4);
+  NormRow<kVector>(
+      width, [&](int64_t c, float(&values)[kDotLaneColumns]) { LoadColumns<kVector>(own, c, width, values); }, norm,
+      eps, shared, normed, RowForms(), t);
+  __syncthreads();
+  const RowPlace place = places[t];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_rotated = width - static_cast<int>(2 * pairs);
+  for (int group = static_cast<int>(threadIdx.x) / 32; group * 32 < width; group += static_cast<int>(blockDim.x) / 32) {
+    const int c = group * 32 + lane;
+    const bool exists = c < width;
+    float value = exists ? normed[c] : 0.0f;
+    if (exists && c >= first_rotated) {
+      const int odd = (c - first_rotated) % 2;
+      float first = normed[c - odd];
+      float second = normed[c - odd + 1];
+      RotatePair(first, second, table, pairs, (c - first_rotated) / 2, false);
+      value = odd ? second : first;
+    }
+    if (exists) own[c] = value;
+    PackGroup(value, format, place.values, place.scales, group, lane, exists);
   }
 }
 
@@ -121,6 +168,18 @@ void PoolPairs(cudaStream_t stream, const float* const* first, const float* cons
 
 void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places) {
   if (x.rows > 0) LaunchEarly(stream, static_cast<unsigned>(x.rows), 128, 0, StoreRowsKernel, x, format, places);
+}
+
+void FinishQueriesAndKeys(cudaStream_t stream, FloatView queries, int heads, FloatView kv, const WeightVector& norm,
+                          float eps, ConstFloatView cos_sin, RowFormat format, const RowPlace* places) {
+  if (kv.rows == 0) return;
+  const int threads = std::max(kThreads, RowDotThreads(kv.columns, kMostNormThreads));
+  const dim3 grid(static_cast<unsigned>(kv.rows), 1 + Blocks(heads * cos_sin.columns / 2, threads));
+  const int shared_bytes = static_cast<int>(kv.columns) * 4 + RowDotBytes(kv.columns) + 16;
+  const bool vectors = TakesVectors(kv) && TakesVectors(norm);
+  LaunchEarly(stream, grid, threads, shared_bytes,
+              vectors ? &FinishQueriesAndKeysKernel<true> : &FinishQueriesAndKeysKernel<false>, queries, heads, kv,
+              norm, eps, cos_sin, format, places);
 }
 
 void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes) {

@@ -11,6 +11,7 @@
 
 #include "ops/cuda/choose_tokens.h"
 #include "ops/cuda/command_list.h"
+#include "ops/cuda/device_attention.h"
 #include "ops/cuda/device_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/routing.h"
@@ -24,15 +25,6 @@ using cuda::Staging;
 
 /// Up to here a row has more than one block.
 constexpr int64_t kFewRows = 64;
-
-// The sequence of every row.
-template <typename Sequence>
-void ListOwners(std::span<const Sequence> sequences, int64_t rows, std::vector<int32_t>* owners) {
-  owners->assign(static_cast<size_t>(rows), 0);
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    std::fill_n(owners->begin() + sequences[s].first_row, sequences[s].row_count, static_cast<int32_t>(s));
-  }
-}
 
 class CudaOps final : public Ops {
  public:
@@ -148,7 +140,8 @@ class CudaOps final : public Ops {
 
   void RmsNorm(ConstFloatView x, const WeightVector& weight, float eps, FloatView out) override {
     Staging s = Begin();
-    s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, s.Out(out));
+    const FloatView result = s.Out(out);
+    s.Launch(&cuda::RmsNorm, s.In(x), s.Vector(weight), eps, result, s.Forms(result));
     s.End();
   }
 
@@ -160,7 +153,8 @@ class CudaOps final : public Ops {
 
   void Rope(FloatView x, int heads, ConstFloatView cos_sin, bool inverse) override {
     Staging s = Begin();
-    s.Launch(&cuda::Rope, s.InOut(x), heads, s.In(cos_sin), inverse);
+    const FloatView rotated = s.InOut(x);
+    cuda::DeviceRope(s, rotated, heads, s.In(cos_sin), inverse);
     s.End();
   }
 
@@ -189,7 +183,9 @@ class CudaOps final : public Ops {
   void CollapseNorm(ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight, float eps,
                     FloatView normed, FloatView collapsed) override {
     Staging s = Begin();
-    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, s.Out(normed), s.Out(collapsed));
+    const FloatView result = s.Out(normed);
+    s.Launch(&cuda::CollapseNorm, s.In(streams), n, s.In(pre), s.Vector(weight), eps, result, s.Out(collapsed),
+             s.Forms(result));
     s.End();
   }
 
@@ -208,7 +204,7 @@ class CudaOps final : public Ops {
     const FloatView collapsed = s.Temporary(out.rows, out.columns);
     s.Launch(&cuda::ProjectAndCollapse, x, s.Weight(fn), coefficients, squares, n, s.In(pre), collapsed);
     s.Launch(&cuda::FinishMixAndNorm, squares, x.columns, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations,
-             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out);
+             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out, s.Forms(out));
     s.End();
   }
 
@@ -249,6 +245,20 @@ class CudaOps final : public Ops {
       std::memcpy(rows.values(row), page.data() + t * bytes.values, static_cast<size_t>(bytes.values));
       std::memcpy(rows.scales(row), scales + t * bytes.scales, static_cast<size_t>(bytes.scales));
     }
+  }
+
+  void FinishQueriesAndKeys(FloatView queries, int heads, FloatView kv, const WeightVector& kv_norm, float eps,
+                            ConstFloatView cos_sin, const PackedRows& rows,
+                            std::span<const int64_t> destination) override {
+    if (kv.rows == 0) return;
+    if (!ranges_.Contains(rows.pages[0])) {
+      return Ops::FinishQueriesAndKeys(queries, heads, kv, kv_norm, eps, cos_sin, rows, destination);
+    }
+    Staging s = Begin();
+    ListPlaces(rows, destination, &places_);
+    s.Launch(&cuda::FinishQueriesAndKeys, s.InOut(queries), heads, s.InOut(kv), s.Vector(kv_norm), eps, s.In(cos_sin),
+             rows.format, s.Array(std::span<const cuda::RowPlace>(places_)));
+    s.End();
   }
 
   void CopyRows(const PackedRows& from, std::span<const int64_t> source, const PackedRows& to,
@@ -292,48 +302,18 @@ class CudaOps final : public Ops {
                  const SelectedRows& selected, const WeightVector& sink, float scale, FloatView out) override {
     if (q.rows == 0) return;
     Staging s = Begin();
-    const bool on_device = s.OnDevice(q.data);
-    attention_sequences_.clear();
-    int64_t most_selected = selected.counts == nullptr ? 0 : selected.rows.columns;
-    int64_t longest_block = 0;
-    for (const AttentionSequence& sequence : sequences) {
-      cuda::DeviceSequence& copy = attention_sequences_.emplace_back();
-      copy = {sequence.first_row, sequence.row_count,    sequence.first_position, PackedRows(),        PackedRows(),
-              PackedRows(),       sequence.window_start, sequence.ring_slots,     sequence.whole_block};
-      if (sequence.row_count == 0) continue;
-      if (sequence.whole_block) longest_block = std::max<int64_t>(longest_block, sequence.row_count);
-      if (sequence.first_position > 0 && sequence.ring_slots > 0) {
-        copy.ring = s.Rows(sequence.ring, std::min<int64_t>(sequence.ring_slots, sequence.first_position));
-      }
-      copy.fresh = s.Rows(sequence.fresh, sequence.row_count);
-      // The device knows what was selected; host pages are copied as far as that reaches.
-      int64_t compressed = on_device && sequence.compressed.pages != nullptr ? 1 : 0;
-      for (int64_t t = sequence.first_row; !on_device && t < sequence.first_row + sequence.row_count; ++t) {
-        const int64_t count = selected.counts == nullptr ? 0 : selected.counts[t];
-        if (count > 0) compressed = std::max<int64_t>(compressed, selected.rows.row(t)[count - 1] + 1);
-      }
-      if (compressed > 0) copy.compressed = s.Rows(sequence.compressed, compressed);
-    }
-    cuda::DeviceLists lists;
-    if (selected.counts != nullptr) {
-      lists.stride = selected.rows.stride;
-      lists.rows = s.InOutArray(selected.rows.data, ListSpan(selected.rows));
-      lists.counts = s.InOutArray(selected.counts, q.rows);
-    }
-    ListOwners(sequences, q.rows, &owners_);
-    const ConstFloatView queries = s.In(q);
-    const FloatView result = s.Out(out);
-    const auto* device_sequences = s.Array(std::span<const cuda::DeviceSequence>(attention_sequences_));
-    const int32_t* device_owners = s.Array(std::span<const int32_t>(owners_));
-    const int most_keys = static_cast<int>(window + longest_block + most_selected);
-    if (options_.products == CudaProducts::kTensorCores && cuda::SparseAttentionFits(heads, q.columns / heads)) {
-      uint8_t* scratch = s.Room<uint8_t>(cuda::SparseAttentionScratchBytes(q.rows, heads, most_keys));
-      s.Launch(&cuda::SparseAttention, queries, heads, device_sequences, device_owners, window, lists, s.Vector(sink),
-               scale, most_keys, static_cast<void*>(scratch), result);
-    } else {
-      s.Launch(&cuda::Attention, queries, heads, device_sequences, device_owners, window, lists, s.Vector(sink), scale,
-               most_keys, result);
-    }
+    cuda::DeviceAttention(s, options_.products, attention_, q, heads, sequences, window, selected, sink, scale, {},
+                          out);
+    s.End();
+  }
+
+  void AttentionRotatedBack(ConstFloatView q, int heads, std::span<const AttentionSequence> sequences, int window,
+                            const SelectedRows& selected, const WeightVector& sink, float scale, ConstFloatView cos_sin,
+                            FloatView out) override {
+    if (q.rows == 0) return;
+    Staging s = Begin();
+    cuda::DeviceAttention(s, options_.products, attention_, q, heads, sequences, window, selected, sink, scale, cos_sin,
+                          out);
     s.End();
   }
 
@@ -363,16 +343,16 @@ class CudaOps final : public Ops {
     cuda::DeviceLists blocks;
     if (settings.publish_candidates || settings.restrict_to_candidates) {
       blocks.stride = candidates.blocks.stride;
-      blocks.rows = s.InOutArray(candidates.blocks.data, ListSpan(candidates.blocks));
+      blocks.rows = s.InOutArray(candidates.blocks.data, cuda::ListSpan(candidates.blocks));
       blocks.counts = s.InOutArray(candidates.counts, q.rows);
     }
     // What the op does not write keeps its value.
     cuda::DeviceLists lists;
     lists.stride = selected.rows.stride;
-    lists.rows = s.InOutArray(selected.rows.data, ListSpan(selected.rows));
+    lists.rows = s.InOutArray(selected.rows.data, cuda::ListSpan(selected.rows));
     lists.counts = s.InOutArray(selected.counts, q.rows);
 
-    ListOwners(sequences, q.rows, &owners_);
+    cuda::ListOwners(sequences, q.rows, &owners_);
     const int32_t* device_owners = s.Array(std::span<const int32_t>(owners_));
     const auto* device_sequences = s.Array(std::span<const cuda::DeviceIndexSequence>(index_sequences_));
     const ConstFloatView device_q = s.In(q);
@@ -404,8 +384,9 @@ class CudaOps final : public Ops {
     Staging s = Begin();
     const FloatView logits = s.Temporary(x.rows, gate.rows);
     cuda::DeviceLinear(s, options_.products, s.In(x), s.Weight(gate), ActivationFormat::kExact, 1, logits);
-    s.Launch(&cuda::FinishRoute, logits, s.Vector(bias), normalise, scaling, s.InOutArray(picks.data, ListSpan(picks)),
-             picks.stride, static_cast<int>(picks.columns), s.Out(weights));
+    s.Launch(&cuda::FinishRoute, logits, s.Vector(bias), normalise, scaling,
+             s.InOutArray(picks.data, cuda::ListSpan(picks)), picks.stride, static_cast<int>(picks.columns),
+             s.Out(weights));
     s.End();
   }
 
@@ -426,7 +407,7 @@ class CudaOps final : public Ops {
     }
     // The canonical form reads the routing on the host.
     if (ranges_.Contains(picks.data)) {
-      host_picks_.resize(static_cast<size_t>(ListSpan(picks)));
+      host_picks_.resize(static_cast<size_t>(cuda::ListSpan(picks)));
       CopyOut(picks.data, host_picks_.data(), std::ssize(host_picks_) * 4);
       picks.data = host_picks_.data();
       weights = OnHost(weights);
@@ -437,9 +418,24 @@ class CudaOps final : public Ops {
     s.End();
   }
 
+  void ExpertsAndSpread(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
+                        std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
+                        ConstFloatView shared, FloatView out, ConstFloatView mix, int n, FloatView streams) override {
+    if (x.rows == 0) return;
+    if (x.rows > kFewRows || options_.products != CudaProducts::kTensorCores ||
+        !cuda::TakesTensorExperts(experts, activation)) {
+      return Ops::ExpertsAndSpread(x, picks, weights, experts, limit, activation, shared, out, mix, n, streams);
+    }
+    Staging s = Begin();
+    const cuda::SublayerEnd end{s.In(shared), s.In(mix), n, s.InOut(streams)};
+    cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out), end);
+    s.End();
+  }
+
   void SwiGlu(ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) override {
     Staging s = Begin();
-    s.Launch(&cuda::SwiGlu, s.In(gate), s.In(up), limit, s.Out(hidden));
+    const FloatView result = s.Out(hidden);
+    s.Launch(&cuda::SwiGlu, s.In(gate), s.In(up), limit, result, s.Forms(result));
     s.End();
   }
 
@@ -518,12 +514,6 @@ class CudaOps final : public Ops {
     return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
   }
 
-  // Elements from the first to the last of a list table.
-  template <typename T>
-  static int64_t ListSpan(const TensorView<T>& lists) {
-    return lists.rows == 0 ? 0 : (lists.rows - 1) * lists.stride + lists.columns;
-  }
-
   static void ListPlaces(const PackedRows& rows, std::span<const int64_t> numbers,
                          std::vector<cuda::RowPlace>* places) {
     places->clear();
@@ -533,7 +523,7 @@ class CudaOps final : public Ops {
   // Rows of logits in host memory, valid until the next call.
   ConstFloatView OnHost(ConstFloatView view) {
     if (!ranges_.Contains(view.data)) return view;
-    host_rows_.resize(static_cast<size_t>(ListSpan(view)));
+    host_rows_.resize(static_cast<size_t>(cuda::ListSpan(view)));
     CopyOut(view.data, host_rows_.data(), std::ssize(host_rows_) * static_cast<int64_t>(sizeof(float)));
     view.data = host_rows_.data();
     return view;
@@ -553,7 +543,7 @@ class CudaOps final : public Ops {
   // Lists of one op.
   std::vector<int32_t> owners_;
   std::vector<cuda::RowPlace> places_;
-  std::vector<cuda::DeviceSequence> attention_sequences_;
+  cuda::AttentionLists attention_;
   std::vector<cuda::DeviceIndexSequence> index_sequences_;
   std::vector<uint8_t> gathered_;
   std::vector<float> host_rows_;

@@ -30,7 +30,7 @@ void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const Wei
     } else {
       s.Launch(&DirectLinear, rows, results.rows, weight, groups, results);
     }
-    if (!quantised) s.Launch(&JoinTerms, results, out);
+    if (!quantised) s.Launch(&JoinTerms, results, out, s.Forms(out));
     return;
   }
   if (tensor_cores && Bf16LinearFits(weight, groups)) {

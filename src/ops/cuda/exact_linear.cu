@@ -6,6 +6,8 @@
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/row_dot.cuh"
+#include "ops/cuda/row_forms.cuh"
 #include "ops/cuda/skinny_rows.cuh"
 
 namespace deepinfer::cuda {
@@ -16,11 +18,6 @@ constexpr int kTileRows = 16;
 constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
 constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
 
-__device__ __forceinline__ uint16_t ToBf16(float value) {
-  const uint32_t bits = __float_as_uint(value);
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);  // to nearest even; finite values
-}
-
 __global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows out) {
   WaitForKernelAhead();
   StartKernelBehind();
@@ -30,20 +27,38 @@ __global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows ou
   float rest = RowOf(x, blockIdx.x)[c];
 #pragma unroll
   for (int term = 0; term < kExactTerms; ++term) {
-    const uint16_t bits = ToBf16(rest);
-    out.values[(int64_t{blockIdx.x} * kExactTerms + term) * out.columns + place] = bits;
-    rest -= Bf16ToFloat(bits);  // exact; NaN and infinity stay what they are
+    out.values[(int64_t{blockIdx.x} * kExactTerms + term) * out.columns + place] = TakeTerm(rest);
   }
 }
 
-__global__ void JoinTermsKernel(ConstFloatView terms, FloatView out) {
+// The same with eight columns a thread, for orders that move columns within eight.
+template <ColumnOrder order>
+__global__ void SplitEightKernel(ConstFloatView x, Bf16Rows out) {
+  static_assert(KeepsTogether(order, kDotLaneColumns));
+  WaitForKernelAhead();
+  StartKernelBehind();
+  const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kDotLaneColumns;
+  if (c >= x.columns) return;
+  float rest[kDotLaneColumns];
+  LoadColumns<true>(RowOf(x, blockIdx.x), c, x.columns, rest);
+#pragma unroll
+  for (int term = 0; term < kExactTerms; ++term) {
+    uint16_t bits[kDotLaneColumns];
+    TakeTerm(rest, bits);
+    StoreInOrder<order>(bits, out.values + (int64_t{blockIdx.x} * kExactTerms + term) * out.columns, c);
+  }
+}
+
+__global__ void JoinTermsKernel(ConstFloatView terms, FloatView out, RowForms forms) {
   WaitForKernelAhead();
   StartKernelBehind();
   const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= out.columns) return;
   const int64_t t = blockIdx.x;
-  RowOf(out, t)[c] =
+  const float sum =
       (RowOf(terms, kExactTerms * t)[c] + RowOf(terms, kExactTerms * t + 1)[c]) + RowOf(terms, kExactTerms * t + 2)[c];
+  RowOf(out, t)[c] = sum;
+  StoreForms(forms, sum, t, c, out.columns);
 }
 
 // MT tiles of 16 outputs, NT tiles of eight terms: 8 * NT / 3 activation rows. Neither shows in a result. More outputs
@@ -148,14 +163,22 @@ void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const Weig
 
 void SplitRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out) {
   if (x.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(x.rows), Blocks(x.columns, kThreads));
-  LaunchEarly(stream, grid, kThreads, 0, SplitRowsKernel, x, order, out);
+  const auto rows = static_cast<unsigned>(x.rows);
+  const bool together = order == ColumnOrder::kPlain || order == ColumnOrder::kFp8;
+  if (together && TakesVectors(x) && reinterpret_cast<uintptr_t>(out.values) % 16 == 0 &&
+      out.columns % kDotLaneColumns == 0) {
+    const auto kernel =
+        order == ColumnOrder::kPlain ? &SplitEightKernel<ColumnOrder::kPlain> : &SplitEightKernel<ColumnOrder::kFp8>;
+    LaunchEarly(stream, dim3(rows, Blocks(x.columns, kThreads * kDotLaneColumns)), kThreads, 0, kernel, x, out);
+    return;
+  }
+  LaunchEarly(stream, dim3(rows, Blocks(x.columns, kThreads)), kThreads, 0, SplitRowsKernel, x, order, out);
 }
 
-void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out) {
+void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out, const RowForms& forms) {
   if (out.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(out.rows), Blocks(out.columns, kThreads));
-  LaunchEarly(stream, grid, kThreads, 0, JoinTermsKernel, terms, out);
+  LaunchEarly(stream, grid, kThreads, 0, JoinTermsKernel, terms, out, forms);
 }
 
 bool Bf16LinearFits(const WeightMatrix& weight, int groups) {

@@ -13,6 +13,7 @@
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
+#include "ops/cuda/row_forms.h"
 #include "ops/cuda/skinny.h"
 
 namespace deepinfer::cuda {
@@ -22,8 +23,8 @@ inline constexpr int kExactTerms = 3;
 /// Rows 3 t .. 3 t + 2 of `out` [3 T, columns] are the terms of row t; columns a multiple of 32.
 void SplitRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out);
 
-/// out.row(t) = (terms.row(3 t) + terms.row(3 t + 1)) + terms.row(3 t + 2).
-void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out);
+/// out.row(t) = (terms.row(3 t) + terms.row(3 t + 1)) + terms.row(3 t + 2); and out in these forms.
+void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out, const RowForms& forms);
 
 /// Whether Bf16Linear takes this weight: kBF16, columns a multiple of 64, rows of 16; its bytes at a multiple of 16.
 bool Bf16LinearFits(const WeightMatrix& weight, int groups);

@@ -48,17 +48,28 @@ void SortByExpert(cudaStream_t stream, TensorView<const int32_t> picks, ConstFlo
 ExpertsPlan PlanOf(const DeviceRouting& routing, const DeviceExpert* experts, int64_t columns, int64_t inner,
                    float limit);
 
-/// Few rows (SkinnyExpertsFit): out = sum over k of the experts' results, k ascending. scratch: 256-byte aligned.
+/// What the launch of the sums may do with them: out += shared, then SpreadStreams(out, mix, n, streams).
+struct SublayerEnd {
+  ConstFloatView shared;
+  ConstFloatView mix;
+  int n = 0;  ///< streams, at most 8; 0: nothing
+  FloatView streams;
+};
+
+/// Few rows (SkinnyExpertsFit): out = sum over k of the experts' results, k ascending. x: QuantiseRows in
+/// ColumnOrder::kFp4. scratch: 256-byte aligned.
 int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
-void SkinnyExpertsLayer(cudaStream_t stream, ConstFloatView x, const ExpertsPlan& plan, void* scratch, FloatView out);
+void SkinnyExpertsLayer(cudaStream_t stream, const Bf16Rows& x, const ExpertsPlan& plan, void* scratch, FloatView out,
+                        const SublayerEnd& end = {});
 
 /// The same for many rows, with the same bits; SM90 only (WideFits). False when a launch could not be made.
 int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
 bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
-                      void* scratch, FloatView out);
+                      void* scratch, FloatView out, const SublayerEnd& end = {});
 
 /// out.row(t) = sum over k of parts.row(place of slot t * K + k), k ascending, from 0; places null: the slot itself.
-void SumSlots(cudaStream_t stream, ConstFloatView parts, const int32_t* places, int per_token, FloatView out);
+void SumSlots(cudaStream_t stream, ConstFloatView parts, const int32_t* places, int per_token, FloatView out,
+              const SublayerEnd& end = {});
 
 }  // namespace deepinfer::cuda
 

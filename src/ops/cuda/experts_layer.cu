@@ -1,4 +1,4 @@
-// The experts op from device routing (experts.h): quantise, the products (skinny_experts.cu, wgmma_wide.cu), sum.
+// The experts op from device routing (experts.h): the products (skinny_experts.cu, wgmma_wide.cu), sum.
 #include <algorithm>
 
 #include "ops/cuda/early_launch.cuh"
@@ -7,13 +7,14 @@
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny_plan.h"
 #include "ops/cuda/skinny_rows.cuh"
+#include "ops/cuda/spread.cuh"
 
 namespace deepinfer::cuda {
 namespace {
 
 constexpr int kGroupsOfBlock = 8;  // a warp each
 
-// Row t of x to row t of out, or, in the order of the wide products, to the rows places[t * per_token ..].
+// Row t of x, in the order of the wide products, to the rows places[t * per_token ..].
 __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int per_token, Bf16Rows out) {
   WaitForKernelAhead();
   StartKernelBehind();
@@ -23,19 +24,26 @@ __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int
   const int64_t t = blockIdx.y;
   const int64_t column = group * 32 + lane;
   const float value = RowOf(x, t)[column];
-  if (places == nullptr) return StoreGroup(value, ColumnOrder::kFp4, out.values + t * out.columns, column);
   const uint16_t quantised = QuantiseInGroup(value);
   for (int k = 0; k < per_token; ++k) {
     out.values[places[t * per_token + k] * out.columns + PlaceOf(ColumnOrder::kFp4Wide, column)] = quantised;
   }
 }
 
-__global__ void SumSlotsKernel(ConstFloatView parts, const int32_t* places, int per_token, FloatView out) {
+template <bool kSpreads>
+__global__ void SumSlotsKernel(ConstFloatView parts, const int32_t* places, int per_token, FloatView out,
+                               SublayerEnd end) {
   WaitForKernelAhead();
   StartKernelBehind();
   const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (c >= out.columns) return;
-  const int64_t slot = int64_t{blockIdx.y} * per_token;
+  const int64_t t = blockIdx.y;
+  const int64_t slot = t * per_token;
+  [[maybe_unused]] float source[kMostStreams], shared;
+  if constexpr (kSpreads) {
+    LoadStreams(RowOf(end.streams, t) + c, end.n, out.columns, source);
+    shared = RowOf(end.shared, t)[c];
+  }
   constexpr int kAtOnce = 8;  // loads under way
   float sum = 0;
   for (int first = 0; first < per_token; first += kAtOnce) {
@@ -50,7 +58,11 @@ __global__ void SumSlotsKernel(ConstFloatView parts, const int32_t* places, int 
       if (first + k < per_token) sum += values[k];
     }
   }
-  RowOf(out, blockIdx.y)[c] = sum;
+  if constexpr (kSpreads) {
+    sum += shared;
+    SpreadColumn(sum, RowOf(end.mix, t) + end.n, end.n, out.columns, source, RowOf(end.streams, t) + c);
+  }
+  RowOf(out, t)[c] = sum;
 }
 
 void QuantiseSlots(cudaStream_t stream, ConstFloatView x, const int32_t* places, int per_token, const Bf16Rows& out) {
@@ -95,10 +107,9 @@ DeviceRouting TakeRouting(Pieces& pieces, int64_t rows, int per_token, int64_t e
 
 struct SkinnyScratch {
   SkinnyScratch(Pieces& pieces, int64_t rows, int per_token, int64_t columns, int64_t inner)
-      : x{pieces.Take<uint16_t>(rows * columns), columns},
-        hidden{pieces.Take<uint16_t>(rows * per_token * inner), inner},
+      : hidden{pieces.Take<uint16_t>(rows * per_token * inner), inner},
         parts(pieces.Take<float>(rows * per_token * columns), rows * per_token, columns) {}
-  Bf16Rows x, hidden;
+  Bf16Rows hidden;
   FloatView parts;
 };
 
@@ -152,13 +163,13 @@ int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, 
   return pieces.bytes();
 }
 
-void SkinnyExpertsLayer(cudaStream_t stream, ConstFloatView x, const ExpertsPlan& plan, void* scratch, FloatView out) {
-  if (x.rows == 0) return;
+void SkinnyExpertsLayer(cudaStream_t stream, const Bf16Rows& x, const ExpertsPlan& plan, void* scratch, FloatView out,
+                        const SublayerEnd& end) {
+  if (out.rows == 0) return;
   Pieces pieces(scratch);
-  const SkinnyScratch s(pieces, x.rows, plan.per_token, plan.columns, plan.inner);
-  QuantiseSlots(stream, x, nullptr, plan.per_token, s.x);
-  SkinnyExperts(stream, plan, s.x, s.hidden, s.parts);
-  SumSlots(stream, s.parts, nullptr, plan.per_token, out);
+  const SkinnyScratch s(pieces, out.rows, plan.per_token, plan.columns, plan.inner);
+  SkinnyExperts(stream, plan, x, s.hidden, s.parts);
+  SumSlots(stream, s.parts, nullptr, plan.per_token, out, end);
 }
 
 int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner) {
@@ -168,7 +179,7 @@ int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, in
 }
 
 bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
-                      void* scratch, FloatView out) {
+                      void* scratch, FloatView out, const SublayerEnd& end) {
   if (x.rows == 0) return true;
   const int64_t slots = routing.slots();
   Pieces pieces(scratch);
@@ -192,14 +203,15 @@ bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting
   if (!product(0, s.x, s.gate) || !product(1, s.x, s.up)) return false;
   SwiGluQuantise(stream, s.gate, s.up, routing.placed_weights, plan.limit, s.hidden);
   if (!product(2, s.hidden, s.parts)) return false;
-  SumSlots(stream, s.parts, routing.places, routing.per_token, out);
+  SumSlots(stream, s.parts, routing.places, routing.per_token, out, end);
   return true;
 }
 
-void SumSlots(cudaStream_t stream, ConstFloatView parts, const int32_t* places, int per_token, FloatView out) {
+void SumSlots(cudaStream_t stream, ConstFloatView parts, const int32_t* places, int per_token, FloatView out,
+              const SublayerEnd& end) {
   if (out.rows == 0) return;
-  LaunchEarly(stream, dim3(Blocks(out.columns, kThreads), static_cast<unsigned>(out.rows)), kThreads, 0, SumSlotsKernel,
-              parts, places, per_token, out);
+  LaunchEarly(stream, dim3(Blocks(out.columns, kThreads), static_cast<unsigned>(out.rows)), kThreads, 0,
+              end.n > 0 ? &SumSlotsKernel<true> : &SumSlotsKernel<false>, parts, places, per_token, out, end);
 }
 
 }  // namespace deepinfer::cuda

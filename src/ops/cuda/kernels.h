@@ -16,6 +16,7 @@
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
+#include "ops/cuda/row_forms.h"
 #include "ops/packed_rows.h"
 
 namespace deepinfer::cuda {
@@ -49,10 +50,18 @@ struct DeviceLists {
 
 // rows.cu
 void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, FloatView out);
-void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out);
+/// Every launcher that takes `forms` writes the rows of its output so, too (row_forms.h).
+void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out,
+             const RowForms& forms);
 void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin);
 void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse);
-void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden);
+/// Rope with forms of the result, where it fits: head and rotated channels in fours, rows of x at multiples of 16
+/// bytes.
+bool RopeWithFormsFits(ConstFloatView x, int heads, ConstFloatView cos_sin);
+void RopeWithForms(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse,
+                   const RowForms& forms);
+void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden,
+            const RowForms& forms);
 /// hidden = silu * up * weights[row].
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden);
@@ -70,7 +79,7 @@ void SumParts(cudaStream_t stream, ConstFloatView parts, const int32_t* slots, i
 void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
-                  float eps, FloatView normed, FloatView collapsed);
+                  float eps, FloatView normed, FloatView collapsed, const RowForms& forms);
 /// MixAndCollapse of few rows in two launches, with the bits of the ops that it joins. First LinearAndSquares beside
 /// collapsed = sum_j pre[j] * streams[j]; then FinishMix beside RmsNorm. stream_columns: of the streams.
 void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const WeightMatrix& fn, FloatView mix,
@@ -78,7 +87,7 @@ void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const Weigh
 void FinishMixAndNorm(cudaStream_t stream, const float* squares, int64_t stream_columns, int n,
                       const WeightVector& base, const WeightVector& scale, int sinkhorn_iterations, float hc_eps,
                       float rms_eps, FloatView mix, ConstFloatView collapsed, const WeightVector& weight,
-                      FloatView normed);
+                      FloatView normed, const RowForms& forms);
 
 // streams.cu
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);
@@ -108,6 +117,9 @@ struct RowPlace {
 };
 /// Row t of x, quantised, to places[t].
 void StoreRows(cudaStream_t stream, ConstFloatView x, RowFormat format, const RowPlace* places);
+/// Ops::FinishQueriesAndKeys in one launch.
+void FinishQueriesAndKeys(cudaStream_t stream, FloatView queries, int heads, FloatView kv, const WeightVector& norm,
+                          float eps, ConstFloatView cos_sin, RowFormat format, const RowPlace* places);
 /// No row is written twice, nor read and written.
 void CopyRows(cudaStream_t stream, const RowPlace* from, const RowPlace* to, int64_t count, RowBytes bytes);
 /// Device to device.
@@ -129,10 +141,13 @@ bool SparseAttentionFits(int heads, int64_t width);
 /// Bytes that `scratch` needs, at a multiple of 16; 0 for many rows.
 int64_t SparseAttentionScratchBytes(int64_t rows, int heads, int most_keys);
 /// Attention on the tensor cores, in an order of sums of its own: Attention within 1e-5 of the largest output of a row.
-/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16.
+/// Rows of q start at multiples of 16 bytes, rows of out at multiples of 8, pages of keys at multiples of 16. Where
+/// there is scratch, out may be rotated back (Rope, inverse) by `rotation`, whose columns are a multiple of 4, and
+/// stored in forms, too.
 void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
                      const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
-                     float scale, int most_keys, void* scratch, FloatView out);
+                     float scale, int most_keys, void* scratch, FloatView out, ConstFloatView rotation = {},
+                     const RowForms& forms = {});
 
 // index.cu
 struct IndexArguments {

@@ -7,11 +7,11 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/rms_norm.cuh"
+#include "ops/cuda/spread.cuh"
 
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int kMostStreams = 8;
 constexpr int kMostMix = (2 + kMostStreams) * kMostStreams;
 
 // The n x n part by one thread: n is 4 in the release.
@@ -160,7 +160,7 @@ constexpr int kMostCollapseThreads = 640;
 template <bool kVector>
 __global__ void __launch_bounds__(kMostCollapseThreads)
     CollapseNormKernel(ConstFloatView streams, int n, ConstFloatView pre, WeightVector weight, float eps,
-                       FloatView normed, FloatView collapsed) {
+                       FloatView normed, FloatView collapsed, RowForms forms) {
   StartKernelBehind();
   extern __shared__ float partials[];
   const int64_t t = blockIdx.x;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kMostCollapseThreads)
         CollapseColumns<kVector>(streams, n, pre, t, c, normed.columns, sums);
         if (collapsed.data != nullptr) StoreColumns<kVector>(sums, c, normed.columns, RowOf(collapsed, t));
       },
-      weight, eps, partials, RowOf(normed, t));
+      weight, eps, partials, RowOf(normed, t), forms, t);
 }
 
 // Blocks of FewOutputsBlock, and behind them blocks that collapse a column a thread.
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kMostFewOutputsThreads)
 template <bool kVector>
 __global__ void __launch_bounds__(kMostNormThreads)
     FinishMixAndNormKernel(const float* squares, int64_t stream_columns, MixSettings settings, FloatView mix,
-                           ConstFloatView collapsed, WeightVector weight, FloatView normed) {
+                           ConstFloatView collapsed, WeightVector weight, FloatView normed, RowForms forms) {
   StartKernelBehind();
   extern __shared__ float partials[];
   const int64_t t = blockIdx.y;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kMostNormThreads)
       [&](int64_t c, float(&values)[kDotLaneColumns]) {
         LoadColumns<kVector>(RowOf(collapsed, t), c, normed.columns, values);
       },
-      weight, settings.rms_eps, partials, RowOf(normed, t));
+      weight, settings.rms_eps, partials, RowOf(normed, t), forms, t);
 }
 
 unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
@@ -246,25 +246,25 @@ void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const Weigh
 void FinishMixAndNorm(cudaStream_t stream, const float* squares, int64_t stream_columns, int n,
                       const WeightVector& base, const WeightVector& scale, int sinkhorn_iterations, float hc_eps,
                       float rms_eps, FloatView mix, ConstFloatView collapsed, const WeightVector& weight,
-                      FloatView normed) {
+                      FloatView normed, const RowForms& forms) {
   if (mix.rows == 0) return;
   const bool vectors = TakesVectors(collapsed) && TakesVectors(normed) && TakesVectors(weight);
   constexpr int kMixThreads = (kMostMix + 31) / 32 * 32;
   LaunchEarly(stream, dim3(2, Grid(mix.rows)), std::max(kMixThreads, RowDotThreads(normed.columns, kMostNormThreads)),
               RowDotBytes(normed.columns), vectors ? &FinishMixAndNormKernel<true> : &FinishMixAndNormKernel<false>,
               squares, stream_columns, MixSettings{base, scale, n, sinkhorn_iterations, hc_eps, rms_eps}, mix,
-              collapsed, weight, normed);
+              collapsed, weight, normed, forms);
 }
 
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
-                  float eps, FloatView normed, FloatView collapsed) {
+                  float eps, FloatView normed, FloatView collapsed, const RowForms& forms) {
   if (normed.rows == 0) return;
   const bool vectors = TakesVectors(streams.data, streams.rows, streams.stride, normed.columns) &&
                        TakesVectors(normed) && TakesVectors(weight) &&
                        (collapsed.data == nullptr || TakesVectors(collapsed));
   LaunchEarly(stream, Grid(normed.rows), RowDotThreads(normed.columns, kMostCollapseThreads),
               RowDotBytes(normed.columns), vectors ? &CollapseNormKernel<true> : &CollapseNormKernel<false>, streams, n,
-              pre, weight, eps, normed, collapsed);
+              pre, weight, eps, normed, collapsed, forms);
 }
 
 }  // namespace deepinfer::cuda

@@ -2,10 +2,23 @@
 
 #include <cuda_runtime_api.h>
 
+#include <iterator>
+
 #include "ops/cuda/exact_linear.h"
 
 namespace deepinfer::cuda {
 namespace {
+
+/// What an op can write beside its rows.
+struct Form {
+  Preparation preparation;
+  ColumnOrder order;
+  uint16_t* RowForms::*values;
+};
+constexpr Form kForms[] = {{Preparation::kQuantised, ColumnOrder::kFp8, &RowForms::fp8},
+                           {Preparation::kQuantised, ColumnOrder::kFp4, &RowForms::fp4},
+                           {Preparation::kTerms, ColumnOrder::kPlain, &RowForms::terms},
+                           {Preparation::kTerms, ColumnOrder::kFp8, &RowForms::fp8_terms}};
 
 const float* EndOf(ConstFloatView view) { return view.data + (view.rows - 1) * view.stride + view.columns; }
 
@@ -22,8 +35,16 @@ Bf16Rows PreparedRows::Find(ConstFloatView x, Preparation preparation, ColumnOrd
 }
 
 Bf16Rows PreparedRows::Add(ConstFloatView x, Preparation preparation, ColumnOrder order, CommandList& commands) {
-  Slot& slot = slots_[next_];
-  next_ = (next_ + 1) % kSlots;
+  const bool few = x.rows <= kFewRows;
+  Slot& slot = few ? slots_[next_few_] : slots_[kFewSlots + next_many_];
+  if (few) {
+    next_few_ = (next_few_ + 1) % kFewSlots;
+  } else {
+    next_many_ = (next_many_ + 1) % kManySlots;
+  }
+  for (size_t i = 0; i < std::size(kForms); ++i) {
+    if (kForms[i].preparation == preparation && kForms[i].order == order) wanted_[x.data] |= 1u << i;
+  }
   slot.x = {};
   const int64_t terms = preparation == Preparation::kTerms ? kExactTerms : 1;
   const int64_t bytes = terms * x.rows * x.columns * static_cast<int64_t>(sizeof(uint16_t));
@@ -38,6 +59,17 @@ Bf16Rows PreparedRows::Add(ConstFloatView x, Preparation preparation, ColumnOrde
   slot.preparation = preparation;
   slot.order = order;
   return slot.rows();
+}
+
+RowForms PreparedRows::AddWanted(ConstFloatView x, CommandList& commands) {
+  RowForms forms;
+  const auto found = wanted_.find(x.data);
+  if (found == wanted_.end() || x.rows == 0 || x.rows > kFewRows || x.columns % 32 != 0) return forms;
+  const uint32_t wanted = found->second;
+  for (size_t i = 0; i < std::size(kForms); ++i) {
+    if (wanted >> i & 1) forms.*kForms[i].values = Add(x, kForms[i].preparation, kForms[i].order, commands).values;
+  }
+  return forms;
 }
 
 void PreparedRows::Forget(ConstFloatView rows) {

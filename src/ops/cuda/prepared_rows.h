@@ -1,18 +1,22 @@
 // PreparedRows: activations as the tensor core products read them, kept as long as the F32 rows they were made from
 // stay.
 //
-// Several weights read the same rows (w1 and w3, wq_a and wkv), so the rows are quantised or split once. Invariant: an
-// entry equals what its rows in device memory hold; whoever writes there calls Forget(). Thread-safety: one thread.
-// Ownership: owns its buffers, which are reused; one is valid until kSlots others were made.
+// Several weights read the same rows (w1 and w3, wq_a and wkv), so the rows are quantised or split once; and an op that
+// writes few rows anew prepares them itself as they were read before, in its own launch (AddWanted). Invariant: an
+// entry equals what its rows in device memory hold; whoever writes there calls Forget(), then AddWanted() if it writes
+// what that gives. Thread-safety: one thread. Ownership: owns its buffers, which are reused; one is valid until
+// kFewSlots or kManySlots others of few or many rows were made.
 #ifndef DEEPINFER_OPS_CUDA_PREPARED_ROWS_H_
 #define DEEPINFER_OPS_CUDA_PREPARED_ROWS_H_
 
 #include <array>
 #include <cstdint>
+#include <unordered_map>
 
 #include "base/device_memory.h"
 #include "base/tensor_view.h"
 #include "ops/cuda/command_list.h"
+#include "ops/cuda/row_forms.h"
 #include "ops/cuda/skinny.h"
 
 namespace deepinfer::cuda {
@@ -31,13 +35,21 @@ class PreparedRows {
   /// is freed: `commands` that may read it are launched first.
   Bf16Rows Add(ConstFloatView x, Preparation preparation, ColumnOrder order, CommandList& commands);
 
+  /// The forms in which rows at this address were prepared before, for the op that writes x and them; Find() gives them
+  /// from now on. None for more than kFewRows, where a launch costs little beside the work.
+  RowForms AddWanted(ConstFloatView x, CommandList& commands);
+
   /// An op writes these rows.
   void Forget(ConstFloatView rows);
 
   int64_t bytes() const;
 
+  static constexpr int64_t kFewRows = 64;
+
  private:
-  static constexpr size_t kSlots = 6;
+  // A layer's input alone is read in three forms; buffers of many rows are large.
+  static constexpr size_t kFewSlots = 12;
+  static constexpr size_t kManySlots = 6;
 
   struct Slot {
     ConstFloatView x;  // no data: free
@@ -48,8 +60,10 @@ class PreparedRows {
     Bf16Rows rows() const { return {reinterpret_cast<uint16_t*>(memory.data()), x.columns}; }
   };
 
-  std::array<Slot, kSlots> slots_;
-  size_t next_ = 0;
+  std::array<Slot, kFewSlots + kManySlots> slots_;  // of few rows, then of many
+  size_t next_few_ = 0;
+  size_t next_many_ = 0;
+  std::unordered_map<const float*, uint32_t> wanted_;  // forms by the address of rows, a bit each
 };
 
 }  // namespace deepinfer::cuda

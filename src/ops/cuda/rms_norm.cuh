@@ -3,6 +3,7 @@
 #define DEEPINFER_OPS_CUDA_RMS_NORM_CUH_
 
 #include "ops/cuda/row_dot.cuh"
+#include "ops/cuda/row_forms.cuh"
 
 namespace deepinfer::cuda {
 
@@ -45,10 +46,10 @@ __device__ __forceinline__ void StoreColumns(const float (&values)[kDotLaneColum
 
 /// out = weight * x * rsqrt(mean(x^2) + eps), for the whole block, which waits for the kernel ahead after it has asked
 /// for the weight. x(c, values) gives eight columns, 0 behind the last, and may be asked twice; `out` may be what it
-/// reads. kVector: out and the weight take vectors. partials: RowDotBytes(columns).
+/// reads. kVector: out and the weight take vectors. partials: RowDotBytes(columns). The row is row t of `forms`.
 template <bool kVector, typename Inputs>
 __device__ __forceinline__ void NormRow(int64_t columns, const Inputs& x, const WeightVector& weight, float eps,
-                                        float* partials, float* out) {
+                                        float* partials, float* out, const RowForms& forms, int64_t t) {
   const int64_t step = int64_t{blockDim.x} * kDotLaneColumns;
   const int chunks = DotChunks(columns);
   const int64_t end = int64_t{chunks} * kDotChunk;
@@ -69,6 +70,8 @@ __device__ __forceinline__ void NormRow(int64_t columns, const Inputs& x, const 
 #pragma unroll
     for (int i = 0; i < kDotLaneColumns; ++i) values[i] = gain[i] * (values[i] * inverse);
     StoreColumns<kVector>(values, c, columns, out);
+    // Forms have whole groups of 32 columns, so the four lanes of one are all here.
+    if (c < columns) StoreForms(forms, values, t, c, columns);
   };
   scale(first, own);
   for (int64_t c = first + step; c < columns; c += step) {

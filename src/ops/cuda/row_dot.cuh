@@ -159,10 +159,11 @@ __device__ __forceinline__ float BlockSquares(int64_t columns, float* partials, 
   return SumOfPartials(chunks, partials);
 }
 
-/// Bytes of `partials`.
-inline int RowDotBytes(int64_t columns) {
-  return static_cast<int>((1 + (columns + kDotChunk - 1) / kDotChunk * kDotLanes) * 4);
+/// Floats and bytes of `partials`.
+__host__ __device__ constexpr int RowDotFloats(int64_t columns) {
+  return static_cast<int>(1 + (columns + kDotChunk - 1) / kDotChunk * kDotLanes);
 }
+inline int RowDotBytes(int64_t columns) { return RowDotFloats(columns) * 4; }
 
 /// Threads of a block that has a lane for each eight columns of a row, up to `most`.
 inline int RowDotThreads(int64_t columns, int most) {

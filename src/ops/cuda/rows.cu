@@ -4,6 +4,8 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/rms_norm.cuh"
+#include "ops/cuda/rope.cuh"
+#include "ops/cuda/row_forms.cuh"
 
 namespace deepinfer::cuda {
 namespace {
@@ -39,13 +41,13 @@ __global__ void EmbedKernel(WeightMatrix table, const int32_t* ids, FloatView ou
 
 template <bool kVector>
 __global__ void __launch_bounds__(kMostNormThreads)
-    RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out) {
+    RmsNormKernel(ConstFloatView x, WeightVector weight, float eps, FloatView out, RowForms forms) {
   StartKernelBehind();
   extern __shared__ float partials[];
   const float* const row = RowOf(x, blockIdx.x);
   NormRow<kVector>(
       x.columns, [&](int64_t c, float(&values)[kDotLaneColumns]) { LoadColumns<kVector>(row, c, x.columns, values); },
-      weight, eps, partials, RowOf(out, blockIdx.x));
+      weight, eps, partials, RowOf(out, blockIdx.x), forms, blockIdx.x);
 }
 
 __global__ void RopeTableKernel(const int64_t* positions, const float* frequencies, FloatView cos_sin) {
@@ -69,13 +71,25 @@ __global__ void RopeKernel(FloatView x, int heads, ConstFloatView cos_sin, bool 
   const float* cosine = RowOf(cos_sin, blockIdx.x);
   for (int64_t at = OwnColumn(); at < heads * pairs; at += ColumnStep()) {
     const int64_t i = at % pairs;
-    float* pair = RowOf(x, blockIdx.x) + (at / pairs + 1) * width - 2 * pairs + 2 * i;
-    const float a = pair[0];
-    const float b = pair[1];
-    const float s = inverse ? -cosine[pairs + i] : cosine[pairs + i];
-    pair[0] = a * cosine[i] - b * s;
-    pair[1] = a * s + b * cosine[i];
+    float* const pair = RowOf(x, blockIdx.x) + (at / pairs + 1) * width - 2 * pairs + 2 * i;
+    RotatePair(pair[0], pair[1], cosine, pairs, i, inverse);
   }
+}
+
+// The same with forms of the whole row, four columns a thread.
+__global__ void RopeWithFormsKernel(FloatView x, int heads, ConstFloatView cos_sin, bool inverse, RowForms forms) {
+  WaitForKernelAhead();
+  StartKernelBehind();
+  const int64_t t = blockIdx.x;
+  const int64_t c = 4 * OwnColumn();
+  if (c >= x.columns) return;
+  const int64_t width = x.columns / heads;
+  float4* const at = reinterpret_cast<float4*>(RowOf(x, t) + c);
+  const float4 before = *at;
+  float values[4] = {before.x, before.y, before.z, before.w};
+  RotateFour(values, c % width, width, RowOf(cos_sin, t), cos_sin.columns / 2, inverse);
+  *at = make_float4(values[0], values[1], values[2], values[3]);
+  StoreForms(forms, values, t, c, x.columns);
 }
 
 __device__ float SwiGluValue(float gate, float up, float limit) {
@@ -87,13 +101,14 @@ __device__ float SwiGluValue(float gate, float up, float limit) {
 }
 
 __global__ void SwiGluKernel(ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
-                             FloatView hidden) {
+                             FloatView hidden, RowForms forms) {
   WaitForKernelAhead();
   StartKernelBehind();
   const int64_t t = blockIdx.x;
   for (int64_t c = OwnColumn(); c < hidden.columns; c += ColumnStep()) {
     const float value = SwiGluValue(RowOf(gate, t)[c], RowOf(up, t)[c], limit);
     RowOf(hidden, t)[c] = weights == nullptr ? value : value * weights[t];
+    if (weights == nullptr) StoreForms(forms, value, t, c, hidden.columns);
   }
 }
 
@@ -145,11 +160,12 @@ void Embed(cudaStream_t stream, const WeightMatrix& table, const int32_t* ids, F
   if (out.rows > 0) LaunchEarly(stream, ColumnGrid(out.rows, out.columns), kThreads, 0, EmbedKernel, table, ids, out);
 }
 
-void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out) {
+void RmsNorm(cudaStream_t stream, ConstFloatView x, const WeightVector& weight, float eps, FloatView out,
+             const RowForms& forms) {
   if (out.rows == 0) return;
   const bool vectors = TakesVectors(x) && TakesVectors(out) && TakesVectors(weight);
   LaunchEarly(stream, Grid(out.rows), RowDotThreads(x.columns, kMostNormThreads), RowDotBytes(x.columns),
-              vectors ? &RmsNormKernel<true> : &RmsNormKernel<false>, x, weight, eps, out);
+              vectors ? &RmsNormKernel<true> : &RmsNormKernel<false>, x, weight, eps, out, forms);
 }
 
 void RopeTable(cudaStream_t stream, const int64_t* positions, const float* frequencies, FloatView cos_sin) {
@@ -163,15 +179,29 @@ void Rope(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, b
                 inverse);
 }
 
-void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden) {
-  WeightedSwiGlu(stream, gate, up, nullptr, limit, hidden);
+bool RopeWithFormsFits(ConstFloatView x, int heads, ConstFloatView cos_sin) {
+  return TakesVectors(x) && x.columns / heads % 4 == 0 && cos_sin.columns % 4 == 0;
+}
+
+void RopeWithForms(cudaStream_t stream, FloatView x, int heads, ConstFloatView cos_sin, bool inverse,
+                   const RowForms& forms) {
+  if (x.rows > 0)
+    LaunchEarly(stream, ColumnGrid(x.rows, x.columns / 4), kThreads, 0, RopeWithFormsKernel, x, heads, cos_sin, inverse,
+                forms);
+}
+
+void SwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, float limit, FloatView hidden,
+            const RowForms& forms) {
+  if (hidden.rows == 0) return;
+  LaunchEarly(stream, ColumnGrid(hidden.rows, hidden.columns), kThreads, 0, SwiGluKernel, gate, up, nullptr, limit,
+              hidden, forms);
 }
 
 void WeightedSwiGlu(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     FloatView hidden) {
   if (hidden.rows == 0) return;
   LaunchEarly(stream, ColumnGrid(hidden.rows, hidden.columns), kThreads, 0, SwiGluKernel, gate, up, weights, limit,
-              hidden);
+              hidden, RowForms());
 }
 
 void Add(cudaStream_t stream, ConstFloatView y, FloatView out) {

@@ -14,6 +14,8 @@
 #include "ops/cuda/key_list.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/rope.cuh"
+#include "ops/cuda/row_forms.cuh"
 #include "ops/cuda/wgmma.cuh"
 
 namespace deepinfer::cuda {
@@ -58,6 +60,8 @@ struct SparseArguments {
   float* parts;  // [T, splits, heads, 512], in units of 2^-32
   float2* sums;  // [T, splits, heads]: maximum, sum
   int most_splits;
+  ConstFloatView rotation;  // JoinKernel only, as are the forms
+  RowForms forms;
 };
 
 /// What a head has of the splits so far: the largest score, the sum of e^(score - maximum).
@@ -465,6 +469,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSparseThreads, 1)
 /// Joins the splits of one head of one row: a block of 128 threads, four channels each.
 __global__ void JoinKernel(const __grid_constant__ SparseArguments a) {
   WaitForKernelAhead();
+  StartKernelBehind();
   const int64_t t = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y);
   const int splits = SplitsOf(KeysOf(a.sequences[a.row_sequence[t]], t, a.window, a.selected));
@@ -483,9 +488,15 @@ __global__ void JoinKernel(const __grid_constant__ SparseArguments a) {
     output.w = JoinOutput(output.w, part.w, factors);
   }
   const float factor = LastFactor(total, LoadVector(a.sink, head));
-  float2* to = reinterpret_cast<float2*>(RowOf(a.out, t) + int64_t{head} * kWidth) + threadIdx.x * 2;
-  to[0] = make_float2(output.x * factor, output.y * factor);
-  to[1] = make_float2(output.z * factor, output.w * factor);
+  float values[4] = {output.x * factor, output.y * factor, output.z * factor, output.w * factor};
+  const int channel = 4 * static_cast<int>(threadIdx.x);
+  if (a.rotation.data != nullptr) {
+    RotateFour(values, channel, kWidth, RowOf(a.rotation, t), a.rotation.columns / 2, true);
+  }
+  float2* to = reinterpret_cast<float2*>(RowOf(a.out, t) + int64_t{head} * kWidth + channel);
+  to[0] = make_float2(values[0], values[1]);
+  to[1] = make_float2(values[2], values[3]);
+  StoreForms(a.forms, values, t, int64_t{head} * kWidth + channel, int64_t{a.heads} * kWidth);
 }
 
 int MostSplits(int most_keys) { return (most_keys + kSplitKeys - 1) / kSplitKeys; }
@@ -508,11 +519,12 @@ int64_t SparseAttentionScratchBytes(int64_t rows, int heads, int most_keys) {
 
 void SparseAttention(cudaStream_t stream, ConstFloatView q, int heads, const DeviceSequence* sequences,
                      const int32_t* row_sequence, int window, const DeviceLists& selected, const WeightVector& sink,
-                     float scale, int most_keys, void* scratch, FloatView out) {
+                     float scale, int most_keys, void* scratch, FloatView out, ConstFloatView rotation,
+                     const RowForms& forms) {
   if (q.rows == 0) return;
   const bool one_split = TakesOneSplit(q.rows, heads, most_keys);
-  SparseArguments a{q,    heads, sequences, row_sequence, window,  selected,
-                    sink, scale, out,       nullptr,      nullptr, MostSplits(most_keys)};
+  SparseArguments a{q,   heads,   sequences, row_sequence,          window,   selected, sink, scale,
+                    out, nullptr, nullptr,   MostSplits(most_keys), rotation, forms};
   a.parts = static_cast<float*>(scratch);
   a.sums = reinterpret_cast<float2*>(a.parts + q.rows * a.most_splits * heads * kWidth);
   const auto launch = [&](auto kernel, int splits) {

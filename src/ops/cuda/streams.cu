@@ -4,35 +4,53 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/rms_norm.cuh"
+#include "ops/cuda/spread.cuh"
 
 namespace deepinfer::cuda {
 namespace {
-
-constexpr int kMostStreams = 8;
 
 __global__ void SpreadKernel(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
   WaitForKernelAhead();
   StartKernelBehind();
   const int64_t t = blockIdx.x;
   const int64_t width = y.columns;
-  const float* post = RowOf(mix, t) + n;
-  const float* comb = post + n;
-  float* stream = RowOf(streams, t);
   for (int64_t d = OwnColumn(); d < width; d += ColumnStep()) {
+    float* const stream = RowOf(streams, t) + d;
     float source[kMostStreams];
+    LoadStreams(stream, n, width, source);
+    SpreadColumn(RowOf(y, t)[d], RowOf(mix, t) + n, n, width, source, stream);
+  }
+}
+
+// The same with four columns a thread.
+__global__ void SpreadFourKernel(ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
+  WaitForKernelAhead();
+  StartKernelBehind();
+  const int64_t t = blockIdx.x;
+  const int64_t width = y.columns;
+  const int64_t d = OwnColumn() * 4;
+  if (d >= width) return;
+  const float* const post = RowOf(mix, t) + n;
+  const float* const comb = post + n;
+  float* const stream = RowOf(streams, t) + d;
+  float4 source[kMostStreams];
+#pragma unroll
+  for (int i = 0; i < kMostStreams; ++i) {
+    if (i < n) source[i] = *reinterpret_cast<const float4*>(stream + i * width);
+  }
+  const float4 value = *reinterpret_cast<const float4*>(RowOf(y, t) + d);
+  for (int j = 0; j < n; ++j) {
+    float4 sum = make_float4(post[j] * value.x, post[j] * value.y, post[j] * value.z, post[j] * value.w);
 #pragma unroll
     for (int i = 0; i < kMostStreams; ++i) {
-      if (i < n) source[i] = stream[i * width + d];
+      if (i >= n) break;
+      const float factor = comb[i * n + j];
+      sum.x += factor * source[i].x;
+      sum.y += factor * source[i].y;
+      sum.z += factor * source[i].z;
+      sum.w += factor * source[i].w;
     }
-    const float value = RowOf(y, t)[d];
-    for (int j = 0; j < n; ++j) {
-      float sum = post[j] * value;
-#pragma unroll
-      for (int i = 0; i < kMostStreams; ++i) {
-        if (i < n) sum += comb[i * n + j] * source[i];
-      }
-      stream[j * width + d] = sum;
-    }
+    *reinterpret_cast<float4*>(stream + j * width) = sum;
   }
 }
 
@@ -80,7 +98,13 @@ unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 }  // namespace
 
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams) {
-  if (y.rows > 0) LaunchEarly(stream, ColumnGrid(y.rows, y.columns), kThreads, 0, SpreadKernel, y, mix, n, streams);
+  if (y.rows == 0) return;
+  constexpr int64_t kManyRows = 16;  // fewer have too few blocks of four columns a thread
+  if (y.rows >= kManyRows && TakesVectors(y) && TakesVectors(streams)) {
+    LaunchEarly(stream, ColumnGrid(y.rows, y.columns / 4), kThreads, 0, SpreadFourKernel, y, mix, n, streams);
+  } else {
+    LaunchEarly(stream, ColumnGrid(y.rows, y.columns), kThreads, 0, SpreadKernel, y, mix, n, streams);
+  }
 }
 
 void MeanStreams(cudaStream_t stream, ConstFloatView streams, int n, FloatView out) {

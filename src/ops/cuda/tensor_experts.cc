@@ -38,7 +38,7 @@ bool TakesTensorExperts(std::span<const ExpertWeights> experts, ActivationFormat
 int64_t MostTensorExpertRows(int64_t per_token) { return kMostSlots / per_token; }
 
 void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
-                      std::span<const ExpertWeights> experts, float limit, FloatView out) {
+                      std::span<const ExpertWeights> experts, float limit, FloatView out, const SublayerEnd& end) {
   const auto per_token = static_cast<int>(picks.columns);
   const auto count = static_cast<int64_t>(experts.size());
   const int64_t inner = experts.front().w1.rows;
@@ -60,9 +60,10 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   staging.Launch(&SortByExpert, picks, device_weights, routing);
   const ExpertsPlan plan = PlanOf(routing, table, x.columns, inner, limit);
   if (wide) {
-    staging.Launch(&WideExpertsLayer, x, routing, plan, static_cast<void*>(scratch), out);
+    staging.Launch(&WideExpertsLayer, x, routing, plan, static_cast<void*>(scratch), out, end);
   } else {
-    staging.Launch(&SkinnyExpertsLayer, x, plan, static_cast<void*>(scratch), out);
+    const Bf16Rows rows = staging.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp4);
+    staging.Launch(&SkinnyExpertsLayer, rows, plan, static_cast<void*>(scratch), out, end);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/tensor_view.h"
 #include "base/weight_matrix.h"
+#include "ops/cuda/experts.h"
 #include "ops/cuda/staging.h"
 #include "ops/ops.h"
 
@@ -17,9 +18,9 @@ namespace deepinfer::cuda {
 bool TakesTensorExperts(std::span<const ExpertWeights> experts, ActivationFormat activation);
 int64_t MostTensorExpertRows(int64_t per_token);
 
-/// x [T, D] and out [T, D] on the device; picks and weights [T, K] there or on the host.
+/// x [T, D], out [T, D] and the views of `end` on the device; picks and weights [T, K] there or on the host.
 void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
-                      std::span<const ExpertWeights> experts, float limit, FloatView out);
+                      std::span<const ExpertWeights> experts, float limit, FloatView out, const SublayerEnd& end = {});
 
 }  // namespace deepinfer::cuda
 
