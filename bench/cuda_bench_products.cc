@@ -176,15 +176,12 @@ void BenchExperts(const Bench& bench) {
     report("");
     cuda::UseSkinnyFeed(cuda::SkinnyFeed::kBulk, bench.stages);
     report(", bulk");
-    for (int variant = 1; variant <= cuda::DirectExpertsVariants(); ++variant) {
-      const cuda::ExpertsVariant& form = cuda::DirectExpertsVariant(variant);
-      if (c.rows_each > form.rows) continue;
-      cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect, variant);
-      char how[64];
-      std::snprintf(how, sizeof how, ": %d x %d warps, %d + %d%s", form.blocks, form.warps, form.depth, form.ahead,
-                    form.ring ? ", ring" : "");
-      report(how);
-    }
+    if (c.rows_each > 8) continue;  // the direct feed would read weights again
+    cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect);
+    report(", direct");
+    cuda::UseDirectForm(cuda::DirectForm::kTwoTiles);
+    report(", direct, two tiles");
+    cuda::UseDirectForm(cuda::DirectForm::kAuto);
   }
   cuda::UseSkinnyFeed(bench.feed, bench.stages);
 }

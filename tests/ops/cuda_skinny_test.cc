@@ -222,21 +222,24 @@ TEST_F(CudaSkinnyExperts, SameBitsByBulk) {
   }
 }
 
-// The last rows are more than any variant takes at once.
+// The last rows are more than a form takes at once.
 TEST_F(CudaSkinnyExperts, SameBitsDirect) {
   const auto ops = MakeTensorOps();
   const Tensor x = RandomTensor(50, kWidth, random_);
   for (const bool crowded : {false, true}) {
-    for (const int64_t rows : {1, 2, 3, 8, 9, 17, 50}) {
+    for (const int64_t rows : {1, 2, 3, 5, 8, 9, 17, 50}) {
       cuda::UseSkinnyFeed(cuda::SkinnyFeed::kThreads);
       const Tensor expected = Run(*ops, x, FirstRows(rows), crowded);
-      for (int variant = 0; variant <= cuda::DirectExpertsVariants(); ++variant) {
-        cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect, variant);
+      for (const cuda::DirectForm form : {cuda::DirectForm::kAuto, cuda::DirectForm::kFewExperts,
+                                          cuda::DirectForm::kManyExperts, cuda::DirectForm::kTwoTiles}) {
+        cuda::UseSkinnyFeed(cuda::SkinnyFeed::kDirect);
+        cuda::UseDirectForm(form);
         const int64_t launches = cuda::DirectExpertsLaunches();
         const Tensor actual = Run(*ops, x, FirstRows(rows), crowded);
+        cuda::UseDirectForm(cuda::DirectForm::kAuto);
         cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
         ASSERT_GT(cuda::DirectExpertsLaunches(), launches) << "does not fit";
-        ASSERT_TRUE(SameBits(actual.view(), expected.view())) << rows << " rows, variant " << variant;
+        ASSERT_TRUE(SameBits(actual.view(), expected.view())) << rows << " rows, form " << static_cast<int>(form);
       }
     }
   }

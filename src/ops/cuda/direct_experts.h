@@ -1,6 +1,6 @@
 // FP4 experts straight from memory into the fragments (skinny.h, SkinnyFeed::kDirect).
 //
-// Sums have the order of the other feeds, so bits are the same: which feed, variant and rows at once is a choice of
+// Sums have the order of the other feeds, so bits are the same: which feed, form and rows at once is a choice of
 // speed. Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_DIRECT_EXPERTS_H_
 #define DEEPINFER_OPS_CUDA_DIRECT_EXPERTS_H_
@@ -14,21 +14,22 @@
 
 namespace deepinfer::cuda {
 
-/// A form of the kernels (direct_experts.cu); `rows` of an expert at once, more read its weights again.
-struct ExpertsVariant {
-  int warps, rows, depth, blocks, ahead;
-  bool ring;
+/// How the kernels cut their work (direct_experts.cu).
+enum class DirectForm : uint8_t {
+  kAuto,         ///< by the number of experts, one of the next two
+  kFewExperts,   ///< two steps of weights ahead, two blocks an SM
+  kManyExperts,  ///< one step ahead, three blocks an SM as far as their activation rows go
+  kTwoTiles,     ///< 32 weight rows a warp, which share the reads of activations; two blocks an SM
 };
-int DirectExpertsVariants();
-const ExpertsVariant& DirectExpertsVariant(int variant);  ///< 1 .. DirectExpertsVariants()
-
-/// Launches so far, of any variant.
+/// For benches and tests, while no other thread launches.
+void UseDirectForm(DirectForm form);
+/// Launches so far, of any form.
 int64_t DirectExpertsLaunches();
 
-/// SkinnyExperts by that variant, 0: the one that suits most_rows. False, with nothing
-/// launched, where columns are no multiples of 256 or rows do not fit into shared memory.
+/// SkinnyExperts, of what it takes. False, with nothing launched, where columns are no multiples of 256 or rows do not
+/// fit into shared memory.
 bool DirectExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,
-                   FloatView parts, int variant);
+                   FloatView parts);
 
 }  // namespace deepinfer::cuda
 

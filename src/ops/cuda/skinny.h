@@ -58,8 +58,7 @@ enum class SkinnyFeed : uint8_t {
   kBulk,     ///< through shared memory, by TMA from a warp of its own; where no tensor map can be made, kThreads
   kDirect,   ///< into registers (direct_experts.h); where its columns do not fit, kThreads
 };
-/// For benches and tests, while no other thread launches. `stages`: most of a bulk ring, 0: as many as suit the shape;
-/// with kDirect: DirectExperts' variant.
+/// For benches and tests, while no other thread launches. `stages`: most of a bulk ring, 0: as many as suit the shape.
 void UseSkinnyFeed(SkinnyFeed feed, int stages = 0);
 /// Launches of experts so far that used kBulk.
 int64_t BulkSkinnyLaunches();

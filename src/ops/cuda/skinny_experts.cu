@@ -216,7 +216,7 @@ void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows&
   if (plan.active_count == 0) return;
   const bool direct =
       feed_choice.feed == SkinnyFeed::kDirect || (feed_choice.feed == SkinnyFeed::kAuto && plan.most_rows <= 8);
-  if (direct && DirectExperts(stream, plan, x, hidden, parts, feed_choice.stages)) return;
+  if (direct && DirectExperts(stream, plan, x, hidden, parts)) return;
   if (plan.most_rows <= 8) return Launch<1>(stream, plan, x, hidden, parts);
   if (plan.most_rows <= 16) return Launch<2>(stream, plan, x, hidden, parts);
   Launch<4>(stream, plan, x, hidden, parts);
