@@ -4,8 +4,8 @@
 //  * stream  few activation rows: weights are decoded in registers, once, at memory speed;
 //  * block   many rows: a panel of weight rows is decoded once for 128 activation rows, then a register tile runs;
 //  * avx512bf16_*  the same two with BF16 pair products where both operands are exact in BF16 (FP8 activations in front
-//    of FP8 or FP4 weights) and the CPU has AVX512_BF16 and VBMI. VDPBF16PS is two fused multiply-adds in sequence, the
-//    odd element first, so its bits equal the F32 kernels'.
+//    of FP8 or FP4 weights) and the CPU has AVX512_BF16 and VBMI and is faster with them than in F32. VDPBF16PS is two
+//    fused multiply-adds in sequence, the odd element first, so its bits equal the F32 kernels'.
 //
 // Thread-safety: one caller at a time per scratch. Ownership: LinearScratch owns its buffers.
 #ifndef DEEPINFER_OPS_CPU_LINEAR_H_
