@@ -264,7 +264,7 @@ void ExpectRowIndependence(Ops& ops, Ops& peer, int64_t rows, const RunRows& run
 
 void OpsTest::SetUp() {
   if (GetParam().target != 0) hwy::SetSupportedTargetsForTest(GetParam().target);
-  cpu::AllowBf16Pairs(GetParam().bf16_pairs);
+  cpu::UseBf16Pairs(GetParam().bf16_pairs ? cpu::Bf16Pairs::kAlways : cpu::Bf16Pairs::kNever);
   ops_ = GetParam().make();
   peer_ = GetParam().make_peer();
   reference_ = MakeReferenceOps();
@@ -276,7 +276,7 @@ void OpsTest::SetUp() {
 
 void OpsTest::TearDown() {
   hwy::SetSupportedTargetsForTest(0);
-  cpu::AllowBf16Pairs(true);
+  cpu::UseBf16Pairs(cpu::Bf16Pairs::kWhereFast);
 }
 
 }  // namespace deepinfer::test

@@ -4,8 +4,8 @@
 //  * stream  few activation rows: weights are decoded in registers, once, at memory speed;
 //  * block   many rows: a panel of weight rows is decoded once for 128 activation rows, then a register tile runs;
 //  * avx512bf16_*  the same two with BF16 pair products where both operands are exact in BF16 (FP8 activations in front
-//    of FP8 or FP4 weights) and the CPU has AVX512_BF16 and VBMI. VDPBF16PS is two fused multiply-adds in sequence, the
-//    odd element first, so its bits equal the F32 kernels'.
+//    of FP8 or FP4 weights) and the CPU has AVX512_BF16 and VBMI and is faster with them than in F32. VDPBF16PS is two
+//    fused multiply-adds in sequence, the odd element first, so its bits equal the F32 kernels'.
 //
 // Thread-safety: one caller at a time per scratch. Ownership: LinearScratch owns its buffers.
 #ifndef DEEPINFER_OPS_CPU_LINEAR_H_
@@ -52,7 +52,7 @@ struct LinearSlice {
 /// Which kernels a product runs on.
 enum class LinearPath : uint8_t { kF32, kBf16Pairs };
 
-/// kBf16Pairs when operands are exact in BF16 and this CPU has the instructions.
+/// kBf16Pairs when operands are exact in BF16 and this CPU has the instructions and is fast at them.
 LinearPath ChooseLinearPath(WeightFormat format, ActivationFormat activation);
 
 /// Puts one row into dot order, through FP8 when `activation` asks. `ordered` receives PaddedColumns(columns) elements:
@@ -66,8 +66,10 @@ void RunLinearSlice(const LinearSlice& slice, LinearPath path);
 void Linear(ThreadPool& pool, LinearScratch& scratch, ConstFloatView x, const WeightMatrix& weight,
             ActivationFormat activation, int groups, FloatView out);
 
-/// Testing and benchmarks: forbids (or allows again) the AVX512_BF16 kernels.
-void AllowBf16Pairs(bool allow);
+/// Where the AVX512_BF16 kernels run, given a CPU that has the instructions. For tests and benchmarks; the bits are the
+/// same.
+enum class Bf16Pairs : uint8_t { kWhereFast, kAlways, kNever };
+void UseBf16Pairs(Bf16Pairs use);
 
 }  // namespace deepinfer::cpu
 

@@ -103,13 +103,11 @@ struct RowChunks {
   HWY_INLINE const uint8_t* scale(int64_t c) const { return c < full ? scales + c * 4 : tail_scales; }
 };
 
-// One chunk of a weight row, decoded in registers, against R activation rows; x is their columns of this chunk.
+// One staged chunk of a weight row against R activation rows; x is their columns of this chunk.
 template <class Decoder, int R>
-HWY_INLINE void StreamChunk(const Decoder& decoder, const uint8_t* data, const uint8_t* scales,
+HWY_INLINE void StreamChunk(const Decoder& decoder, const typename Decoder::Staged& staged, const uint8_t* scales,
                             const float* HWY_RESTRICT x, int64_t x_stride, LaneVec (*HWY_RESTRICT sum)[kParts]) {
   const LaneTag d;
-  typename Decoder::Staged staged;
-  Decoder::Stage(data, staged);
   DEEPINFER_UNROLL
   for (int part = 0; part < kParts; ++part) {
     LaneVec w[8];
@@ -132,17 +130,25 @@ HWY_INLINE void StreamChunk(const Decoder& decoder, const uint8_t* data, const u
 }
 
 // kCount whole chunks of a weight row from `first` on: one burst of fetches of what lies `distance` further on, and no
-// branch between the chunks.
+// branch between the chunks. Where staging takes registers only, each chunk is staged while the one before it is
+// multiplied: `staged` holds the first one and receives the one at `next`, whose products come next.
 template <class Decoder, int R, int kCount>
 HWY_INLINE void StreamChunks(const Decoder& decoder, const RowChunks<Decoder>& row, const float* HWY_RESTRICT x,
-                             int64_t x_stride, int64_t first, int64_t distance, LaneVec (*HWY_RESTRICT sum)[kParts]) {
+                             int64_t x_stride, int64_t first, int64_t distance, const uint8_t* next,
+                             typename Decoder::Staged& staged, LaneVec (*HWY_RESTRICT sum)[kParts]) {
   const uint8_t* data = row.data + first * Decoder::kChunkBytes;
   for (int64_t line = 0; line < kCount * Decoder::kChunkBytes; line += 64) __builtin_prefetch(data + distance + line);
   DEEPINFER_UNROLL_WIDE
   for (int i = 0; i < kCount; ++i) {
-    StreamChunk<Decoder, R>(decoder, data + i * Decoder::kChunkBytes,
-                            Decoder::kScaled ? row.scales + (first + i) * 4 : nullptr, x + (first + i) * kChunk,
-                            x_stride, sum);
+    typename Decoder::Staged after;
+    if constexpr (kParts == 1) {
+      decoder.Stage(i + 1 < kCount ? data + (i + 1) * Decoder::kChunkBytes : next, after);
+    } else {
+      decoder.Stage(data + i * Decoder::kChunkBytes, staged);
+    }
+    StreamChunk<Decoder, R>(decoder, staged, Decoder::kScaled ? row.scales + (first + i) * 4 : nullptr,
+                            x + (first + i) * kChunk, x_stride, sum);
+    if constexpr (kParts == 1) staged = after;
   }
 }
 
@@ -182,11 +188,16 @@ void StreamGroup(const Decoder& decoder, const LinearSlice& slice, const RowChun
       }
     }
   };
+  typename Decoder::Staged staged;
+  if (kParts == 1 && full > 0) decoder.Stage(rows[0].data, staged);
   for (int64_t block = 0; block < blocks; ++block) {
     for (int64_t c = 0; c < outputs; ++c) {
       LaneVec sum[R][kParts];
       load(c, block == 0, sum);
-      StreamChunks<Decoder, R, kBlock>(decoder, rows[c], x, slice.x_stride, block * kBlock, distance, sum);
+      const bool turn = c + 1 == outputs;
+      const int64_t first = HWY_MIN(full - 1, (block + turn) * kBlock);
+      StreamChunks<Decoder, R, kBlock>(decoder, rows[c], x, slice.x_stride, block * kBlock, distance,
+                                       rows[turn ? 0 : c + 1].data + first * Decoder::kChunkBytes, staged, sum);
       DEEPINFER_UNROLL
       for (int r = 0; r < R; ++r) {
         DEEPINFER_UNROLL
@@ -201,10 +212,13 @@ void StreamGroup(const Decoder& decoder, const LinearSlice& slice, const RowChun
     LaneVec sum[R][kParts];
     load(c, blocks == 0, sum);
     for (int64_t chunk = blocks * kBlock; chunk < full; ++chunk) {
-      StreamChunks<Decoder, R, 1>(decoder, rows[c], x, slice.x_stride, chunk, distance, sum);
+      const uint8_t* data = rows[c].data + chunk * Decoder::kChunkBytes;
+      decoder.Stage(data, staged);
+      StreamChunks<Decoder, R, 1>(decoder, rows[c], x, slice.x_stride, chunk, distance, data, staged, sum);
     }
     if (full < chunks) {
-      StreamChunk<Decoder, R>(decoder, rows[c].tail, rows[c].tail_scales, x + full * kChunk, slice.x_stride, sum);
+      decoder.Stage(rows[c].tail, staged);
+      StreamChunk<Decoder, R>(decoder, staged, rows[c].tail_scales, x + full * kChunk, slice.x_stride, sum);
     }
     StoreOutputs<R>(sum, out + c, slice.out_stride);
   }
@@ -239,7 +253,7 @@ HWY_INLINE void FillPanelRow(const Decoder& decoder, const RowChunks<Decoder>& r
     for (int64_t line = 0; line < Decoder::kChunkBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
     ahead += Decoder::kChunkBytes;
     typename Decoder::Staged staged;
-    Decoder::Stage(row.chunk(first + chunk), staged);
+    decoder.Stage(row.chunk(first + chunk), staged);
     for (int part = 0; part < kParts; ++part) {
       LaneVec w[8];
       decoder.Decode(d, staged, part, w);

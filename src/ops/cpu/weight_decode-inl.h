@@ -51,11 +51,12 @@ HWY_INLINE hn::Vec<D> ScaleLanes(D d, const uint8_t* scales, int part, float fac
 #if DEEPINFER_WIDE_PERMUTE
   (void)part;
   (void)N;
-  uint32_t four;
+  int four;
   std::memcpy(&four, scales, 4);
-  const __m128i spread = _mm_shuffle_epi8(_mm_cvtsi32_si128(static_cast<int>(four)),
-                                          _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
-  const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu8_epi32(spread), 23);
+  // Byte g rotated to the exponent field of lanes 4g..4g+3.
+  const __m512i rotate = _mm512_setr_epi32(23, 23, 23, 23, 15, 15, 15, 15, 7, 7, 7, 7, 31, 31, 31, 31);
+  const __m512i bits =
+      _mm512_and_si512(_mm512_rolv_epi32(_mm512_set1_epi32(four), rotate), _mm512_set1_epi32(0x7f800000));
   const hn::Vec<D> scale = hn::BitCast(d, hn::Vec<decltype(di)>{_mm512_max_epi32(bits, _mm512_set1_epi32(0x00400000))});
 #else
   HWY_ALIGN int32_t lanes[16];
@@ -176,8 +177,11 @@ struct F8Decoder {
   static constexpr bool kScaled = true;
 #if DEEPINFER_BYTE_TABLES
   static constexpr float kFactor = 1.0f;
-  using Staged = Unstaged;
-  static HWY_INLINE void Stage(const uint8_t* chunk, Staged& staged) { staged.chunk = chunk; }
+  // High and low bytes of the F32 values, [0] of columns 8l+4 .. 8l+7 of lane l, [1] of 8l .. 8l+3. In each 128-bit
+  // block: the first two columns of its four lanes, then the other two.
+  struct Staged {
+    __m512i high[2], low[2];
+  };
   __m512i high0, high1, low0, low1;
   HWY_INLINE F8Decoder() {
     alignas(64) uint8_t high[128];
@@ -198,32 +202,31 @@ struct F8Decoder {
     low0 = _mm512_load_si512(low);
     low1 = _mm512_load_si512(low + 64);
   }
-  HWY_INLINE void Expand(__m512i bytes, __m512i* HWY_RESTRICT high, __m512i* HWY_RESTRICT low) const {
-    *low = _mm512_permutex2var_epi8(low0, bytes, low1);
-    // high | (bytes & 0x80)
-    *high =
-        _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, bytes, high1), bytes, _mm512_set1_epi8(-128), 0xf8);
-  }
-  template <class D>
-  HWY_INLINE void Decode(D, const Staged& staged, int, hn::Vec<D>* HWY_RESTRICT w) const {
-    const uint8_t* chunk = staged.chunk;
+  HWY_INLINE void Stage(const uint8_t* chunk, Staged& staged) const {
     const __m512i a = _mm512_loadu_si512(chunk);
     const __m512i b = _mm512_loadu_si512(chunk + 64);
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    __m512i high[2], low[2];
-    Expand(_mm512_permutex2var_epi32(a, even, b), &high[0], &low[0]);  // columns 8l .. 8l+3 of lane l
-    Expand(_mm512_permutex2var_epi32(a, odd, b), &high[1], &low[1]);   // columns 8l+4 .. 8l+7
-    // Byte 2 of a lane from `low`, byte 3 from `high`.
-    const __m512i lane = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
-    const __m512i base = _mm512_or_si512(_mm512_slli_epi32(lane, 16),
-                                         _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(64)), 24));
-    const __mmask64 keep = 0xccccccccccccccccull;
-    for (int s = 0; s < 8; ++s) {
-      const int column = kDotColumnOrder[s];
-      const __m512i index = _mm512_add_epi8(base, _mm512_set1_epi8(static_cast<char>(column % 4)));
-      w[s] = hn::Vec<D>{
-          _mm512_castsi512_ps(_mm512_maskz_permutex2var_epi8(keep, low[column / 4], index, high[column / 4]))};
+    const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    for (int half = 0; half < 2; ++half) {
+      const __m512i codes = _mm512_shuffle_epi8(_mm512_permutex2var_epi32(a, half == 0 ? odd : even, b), pairs);
+      staged.low[half] = _mm512_permutex2var_epi8(low0, codes, low1);
+      // high | (codes & 0x80)
+      staged.high[half] =
+          _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, codes, high1), codes, _mm512_set1_epi8(-128), 0xf8);
+    }
+  }
+  template <class D>
+  HWY_INLINE void Decode(D, const Staged& staged, int, hn::Vec<D>* HWY_RESTRICT w) const {
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    for (int half = 0; half < 2; ++half) {
+      // Interleaved bytes: two columns of a lane in its dword.
+      const __m512i first = _mm512_unpacklo_epi8(staged.low[half], staged.high[half]);
+      const __m512i second = _mm512_unpackhi_epi8(staged.low[half], staged.high[half]);
+      w[half] = hn::Vec<D>{_mm512_castsi512_ps(_mm512_slli_epi32(first, 16))};
+      w[half + 2] = hn::Vec<D>{_mm512_castsi512_ps(_mm512_and_si512(first, upper))};
+      w[half + 4] = hn::Vec<D>{_mm512_castsi512_ps(_mm512_slli_epi32(second, 16))};
+      w[half + 6] = hn::Vec<D>{_mm512_castsi512_ps(_mm512_and_si512(second, upper))};
     }
   }
 #else
