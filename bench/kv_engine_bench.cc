@@ -215,7 +215,7 @@ void PrintRise(const char* what, std::vector<double> rises) {
 /// compared with the mean of its neighbours: what the machine does meanwhile is the same for both.
 void Steps(EngineCore& engine, double megabytes, int rounds) {
   const TierStore& store = *engine.tiers();
-  const auto tokens = static_cast<int64_t>(1e3 * kStretchSeconds / Decoding(engine, 200).StepMs(16)) + 1;
+  const auto tokens = static_cast<int64_t>(1e3 * kStretchSeconds / Decoding(engine, 200).StepMs(48)) + 3;
   std::vector<double> quiet, rises, noise;
   double written = 0;
   double seconds = 0;
