@@ -26,6 +26,7 @@ namespace {
 
 constexpr int64_t kBlockTokens = 64;
 constexpr int64_t kBlockBytes = 56960;
+constexpr int64_t kRingsBytes = 3269440;
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kCallRecords = 812;  // a call: what four prompts of 13 000 tokens leave to write, 47 MB
 constexpr double kGiga = 1e9;
@@ -138,7 +139,7 @@ Bandwidth TierLoop(FileSystem& files, const std::string& folder, const KvNamespa
 }
 
 void MeasureBandwidth(FileSystem& files, const std::string& folder, int64_t bytes, int rounds) {
-  const KvNamespace name_space = KvNamespace::Make("bench", kBlockBytes, 1520704);
+  const KvNamespace name_space = KvNamespace::Make("bench", kBlockBytes, kRingsBytes);
   const int64_t call_bytes = kCallRecords * KvRecordCodec::RecordBytes(kBlockTokens, kBlockBytes);
   std::vector<Prompt> prompts;
   for (int64_t i = 0; i < std::max<int64_t>(1, bytes / call_bytes); ++i) {
@@ -217,7 +218,7 @@ int64_t MakeSegments(FileSystem& files, const std::string& folder, const KvNames
 }
 
 void MeasureStart(FileSystem& files, const std::string& folder, int64_t count) {
-  const KvNamespace name_space = KvNamespace::Make("bench", kBlockBytes, 1520704);
+  const KvNamespace name_space = KvNamespace::Make("bench", kBlockBytes, kRingsBytes);
   const int64_t segments = MakeSegments(files, folder, name_space, count);
   DiskTierOptions options;
   options.folder = folder;

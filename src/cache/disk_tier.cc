@@ -15,8 +15,9 @@ namespace {
 
 constexpr int64_t kBatchBytes = int64_t{8} << 20;   // of records that are written together
 constexpr int64_t kChunkBytes = int64_t{64} << 20;  // of space taken at a time
-constexpr int64_t kSmallestSegments = 4;            // a budget holds so many of the smallest segments
-constexpr int kReaders = 2;                         // calls of Read at a time, more wait
+constexpr int64_t kLargePage = int64_t{2} << 20;
+constexpr int64_t kSmallestSegments = 4;  // a budget holds so many of the smallest segments
+constexpr int kReaders = 2;               // calls of Read at a time, more wait
 constexpr double kProbeLockSeconds = 20;
 
 int64_t RoundUp(int64_t bytes) { return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment; }
@@ -59,7 +60,9 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Create(DiskTierOptions options, cons
   limits.direct = options.direct;
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), codec, files, limits));
   const auto buffer = [&](int64_t bytes) {
-    return RoundUp(std::max(std::min(bytes, limits.segment_bytes / 4), largest));
+    const int64_t needed = RoundUp(std::max(std::min(bytes, limits.segment_bytes / 4), largest));
+    // The kernel lays mappings of whole large pages on their boundaries, and no others (docs/kv-format.md).
+    return needed < kLargePage ? needed : (needed + kLargePage - 1) / kLargePage * kLargePage;
   };
   const int64_t record_bytes = KvRecordCodec::RecordBytes(0, codec.name_space().block_bytes);
   // Two batches fill a small segment.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "base/clock.h"
@@ -155,6 +156,21 @@ bool TierStore::Store(KvBatch batch) {
   return everywhere;
 }
 
+void TierStore::SetComputing(bool computing) {
+  if (computing_.exchange(computing) == computing || computing) return;
+  for (const auto& lane : lanes_) {
+    // Whoever has read the old value sleeps by now.
+    { const std::lock_guard lock(lane->mutex); }
+    lane->changed.notify_all();
+  }
+}
+
+double TierStore::NextWrite(const Lane& lane) const {
+  if (!lane.up || lane.queue.empty() || lane.closing) return std::numeric_limits<double>::max();
+  const bool paced = computing_ && lane.flushing == 0 && lane.queued_bytes <= options_.queue_bytes / 2;
+  return paced ? lane.next_write : 0;
+}
+
 bool TierStore::Up(const Lane& lane) const {
   const std::lock_guard lock(lane.mutex);
   return lane.up;
@@ -200,6 +216,7 @@ void TierStore::WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   lane.dropped += lost;
   lane.write_seconds += seconds;
+  lane.next_write = begin + static_cast<double>(bytes) / options_.computing_bytes_per_second;
   // A tier that was taken down has forgotten its queue.
   lane.queued_bytes = std::max<int64_t>(0, lane.queued_bytes - bytes);
   --lane.busy;
@@ -226,12 +243,13 @@ void TierStore::RunLane(Lane& lane) {
   while (!lane.stop) {
     const double now = NowSeconds();
     const double due = lane.up ? lane.next_upkeep : lane.next_probe;
-    if (lane.up && !lane.queue.empty() && !lane.closing && now < due) {
+    const double next_write = NextWrite(lane);
+    if (next_write <= now && now < due) {
       WriteNext(lane, lock);
       continue;
     }
     if (now < due) {
-      lane.changed.wait_for(lock, Seconds(due - now));
+      lane.changed.wait_for(lock, Seconds(std::min(due, next_write) - now));
       continue;
     }
     const bool up = lane.up;
@@ -263,7 +281,10 @@ bool TierStore::Flush(double seconds) {
   const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
   for (const auto& lane : lanes_) {
     std::unique_lock lock(lane->mutex);
+    ++lane->flushing;
+    lane->changed.notify_all();
     const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && lane->busy == 0; });
+    --lane->flushing;
     if (!empty) return false;
   }
   return true;

@@ -5,9 +5,9 @@
 // A tier that fails is left alone, its queue is dropped, and it is probed at growing intervals until it works again. No
 // failure is an error for anybody: it is a miss, or a record that is not kept.
 //
-// Threads: one for each tier (writes, upkeep, probes) and a few for fetches. Those of tiers are as nice as can be:
-// where every processor computes, a tier falls behind rather than slow down a step; the destructor writes itself what
-// waits.
+// Threads: one for each tier (writes, upkeep, probes) and a few for fetches. Those of tiers are as nice as can be, and
+// write no more than some MB/s while the engine computes: a tier falls behind rather than slow down a step. It catches
+// up when the engine has nothing to do, or its queue is half full. The destructor writes itself what waits.
 // Thread-safety: all calls from any thread. Ownership: owns the tiers and the batches; what a fetch reads into is the
 // caller's and stays until the fetch has ended.
 #ifndef DEEPINFER_CACHE_TIER_STORE_H_
@@ -40,7 +40,12 @@ struct TierStoreOptions {
   double upkeep_seconds = 1;       ///< between two calls of Maintain
   double first_probe_seconds = 1;  ///< after a failure; doubles from probe to probe
   double most_probe_seconds = 30;
-  double closing_seconds = 20;        ///< that the destructor waits for writes
+  double closing_seconds = 20;  ///< that the destructor waits for writes
+  /// Payload that each tier writes while the engine computes (SetComputing), in the mean over some batches, as long as
+  /// no more than half of its queue is full. A MB costs about half a millisecond of a processor (kv_engine_bench), so
+  /// that this is a hundredth of one. What waits is lost when the process is killed, and written when it ends in any
+  /// other way.
+  double computing_bytes_per_second = 16e6;
   std::function<double()> stopwatch;  ///< seconds, to time reads with; empty: the program's clock
 };
 
@@ -104,6 +109,9 @@ class TierStore {
   /// Keeps the batch in every tier that works. Never blocks. False: one that works has too much to write already.
   bool Store(KvBatch batch);
 
+  /// Whether somebody waits for what the machine computes. Never blocks.
+  void SetComputing(bool computing);
+
   /// Finds out how many of `keys` from the front are in the tiers, and the deepest block of first_rings..last_rings
   /// (indices of keys) that has a rings record. `on_news` is called by other threads at every change.
   std::shared_ptr<KvFetch> Locate(const KvScope& scope, std::vector<KvKey> keys, int64_t first_rings,
@@ -113,7 +121,7 @@ class TierStore {
   /// Ends a located fetch without reading.
   void Abandon(const std::shared_ptr<KvFetch>& fetch);
 
-  /// Waits until all queues are empty; false: not within so many seconds.
+  /// Waits until all queues are empty, which are written as fast as can be; false: not within so many seconds.
   bool Flush(double seconds);
 
   /// The same until no tier is down.
@@ -137,8 +145,10 @@ class TierStore {
     std::condition_variable changed;
     std::deque<std::shared_ptr<Shared>> queue;
     int64_t queued_bytes = 0;
-    int busy = 0;          // calls of Write or Maintain under way
-    bool closing = false;  // the destructor writes the rest of the queue
+    int busy = 0;           // calls of Write or Maintain under way
+    int flushing = 0;       // calls of Flush that wait
+    double next_write = 0;  // not before, while the engine computes
+    bool closing = false;   // the destructor writes the rest of the queue
     bool stop = false;
     bool opened = false;  // the first probe has ended
     bool up = false;
@@ -155,6 +165,8 @@ class TierStore {
   };
 
   void RunLane(Lane& lane);
+  /// When the next batch is due: a time that is over when nothing holds it back, a large number without one.
+  double NextWrite(const Lane& lane) const;
   void WriteRest(double seconds);
   void WriteNext(Lane& lane, std::unique_lock<std::mutex>& lock);
   static void LetGo(const std::shared_ptr<Shared>& shared);
@@ -172,6 +184,7 @@ class TierStore {
 
   TierStoreOptions options_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<bool> computing_{false};
   std::mutex fetch_mutex_;
   std::condition_variable fetch_changed_;
   std::deque<std::function<void()>> fetches_;

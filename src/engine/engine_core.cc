@@ -401,6 +401,7 @@ void EngineCore::Loop() {
         if (!news()) {
           inbox_->idle = true;
           inbox_->changed.notify_all();
+          if (store_ != nullptr) store_->SetComputing(false);
           inbox_->changed.wait(lock, news);
         }
       }
@@ -409,6 +410,7 @@ void EngineCore::Loop() {
       tasks.swap(inbox_->tasks);
       stop = inbox_->stop;
     }
+    if (store_ != nullptr) store_->SetComputing(true);
     const double begin = NowSeconds();
     for (std::shared_ptr<Request>& request : submitted) scheduler_->Submit(std::move(request));
     submitted.clear();

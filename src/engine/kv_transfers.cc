@@ -16,6 +16,10 @@ constexpr int64_t kPieceBytes = int64_t{4} << 20;
 /// A record that is used goes to the tiers again after so long: its life is renewed, or it is written anew where it was
 /// lost.
 constexpr int64_t kOfferAgainSeconds = 600;
+/// Whoever has computed so many tokens behind a hit may keep rings so close to others: they are no more bytes than its
+/// blocks, and without them a hit computes up to rings_interval tokens again.
+constexpr int64_t kLongRun = 4096;
+constexpr int64_t kRingsOfLongRun = 256;
 constexpr size_t kBlock = static_cast<size_t>(kKvBlockTokens);
 
 uint64_t MarkOf(const KvKey& key) {
@@ -233,9 +237,12 @@ std::vector<NodeId> KvTransfers::ChooseRings(const std::vector<NodeId>& path, co
   std::vector<NodeId> rings;
   const std::vector<KvKey>& keys = request.transfer.keys;
   const PrefixTree& tree = kv_.tree();
+  const int64_t computed = std::ssize(path) * kKvBlockTokens - request.cache.replay.hit_tokens;
+  const int64_t interval =
+      computed >= kLongRun ? std::min(kRingsOfLongRun, options_.rings_interval) : options_.rings_interval;
   const auto keep = [&](int64_t depth) {
     const NodeId node = path[static_cast<size_t>(depth - 1)];
-    const int64_t apart = options_.rings_interval / kKvBlockTokens;
+    const int64_t apart = interval / kKvBlockTokens;
     for (int64_t above = depth; above > std::max<int64_t>(0, depth - apart); --above) {
       const NodeId at = path[static_cast<size_t>(above - 1)];
       const Mark& mark = kept_rings_[static_cast<size_t>(at)];

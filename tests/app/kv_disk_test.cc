@@ -139,6 +139,16 @@ TEST_F(KvDisk, DamagedFilesAreMisses) {
   EXPECT_LT(again["usage"]["cached_tokens"], reference["usage"]["prompt_tokens"]);
 }
 
+TEST_F(KvDisk, ATierThatDoesNotWorkIsSaidAndHindersNoAnswer) {
+  const Json reference = Answer(Generate(""));
+  const ProgramResult result = RunProgram(Generate("/proc/x"));  // no folder can be made there, by nobody
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_EQ(Json::parse(result.out, nullptr, false)["ids"], reference["ids"]);
+  EXPECT_NE(result.err.find("deepinfer: the KV tier 'disk' does not work and is tried again: /proc/x"),
+            std::string::npos)
+      << result.err;
+}
+
 TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
   const fs::path disk = this->disk();
   Answer(Generate(disk.string()));

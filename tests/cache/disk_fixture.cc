@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <utility>
 
 namespace deepinfer::test {
 
@@ -119,8 +120,10 @@ class FaultyFileSystem::Passed : public FileSystem::Transfer {
     owner_.push_back(index);
   }
   void Begin() { transfer_ = files_->system_->Start(operations_); }
+  void BeginLate() { late_ = true; }
 
   void Finish() override {
+    if (std::exchange(late_, false)) Begin();
     if (transfer_ == nullptr) return;
     transfer_->Finish();
     transfer_ = nullptr;
@@ -142,6 +145,7 @@ class FaultyFileSystem::Passed : public FileSystem::Transfer {
   std::vector<FileOperation> operations_;
   std::vector<size_t> owner_;
   std::unique_ptr<Transfer> transfer_;
+  bool late_ = false;
 };
 
 std::unique_ptr<FileSystem::Transfer> FaultyFileSystem::Start(std::span<FileOperation> list) {
@@ -167,7 +171,10 @@ std::unique_ptr<FileSystem::Transfer> FaultyFileSystem::Start(std::span<FileOper
     operation.done = 0;
     if (status.ok()) passed->Add(i);
   }
-  passed->Begin();
+  const bool late = late_writes && std::ranges::any_of(list, [](const FileOperation& operation) {
+                      return operation.kind == IoKind::kWrite;
+                    });
+  late ? passed->BeginLate() : passed->Begin();
   return passed;
 }
 

@@ -74,6 +74,7 @@ class FaultyFileSystem : public FileSystem {
   std::atomic<bool> write_errors{false};  ///< EIO
   std::atomic<bool> preallocates{true};   ///< false: space is only missed as it is written to
   std::atomic<int64_t> writes_left{-1};   ///< operations until the disk is full; -1: never
+  std::atomic<bool> late_writes{false};   ///< writes take their bytes as late as they may: when they are waited for
   std::atomic<int64_t> short_reads{0};    ///< so many reads from now on end after a half
   std::atomic<int64_t> operations{0};     ///< seen
   std::atomic<int64_t> runs{0};           ///< calls of Start, seen

@@ -79,6 +79,25 @@ TEST_F(DiskFaultTest, AWriteThatRunsOutOfSpaceAnywherePublishesNothingTorn) {
   }
 }
 
+// A call of four batches and three buffers: the third batch finds no room while two are under way, and the fourth one,
+// which has room, takes the first one's buffer.
+TEST_F(DiskFaultTest, ABatchWithoutRoomLeavesTheBuffersOfThoseUnderWayAlone) {
+  constexpr int64_t kBatch = 64;  // records of 4096 bytes in a batch of a 64th of this budget
+  constexpr int64_t kBudget = int64_t{16} << 20;
+  const auto tier = Open();
+  // Somebody else's file leaves room for two batches, and not for a third one.
+  constexpr int64_t kRoom = 5 * kBatch * 4096 / 2;
+  WriteFile(folder() + "/other", "");
+  std::filesystem::resize_file(folder() + "/other", static_cast<uintmax_t>(kBudget - kRoom));
+  files_.late_writes = true;
+  ASSERT_TRUE(tier->Write(chain_.Writes(0, 3 * kBatch + 8, now_ + 3 * kDay)).ok());
+  EXPECT_EQ(tier->counts().evicted, kBatch);
+  EXPECT_EQ(CountRight(*tier, chain_, 0, 2 * kBatch), 2 * kBatch);
+  EXPECT_EQ(CountRight(*tier, chain_, 2 * kBatch, 3 * kBatch), 0);
+  EXPECT_EQ(CountRight(*tier, chain_, 3 * kBatch, 3 * kBatch + 8), 8);
+  EXPECT_EQ(tier->counts().corrupt, 0);
+}
+
 TEST_F(DiskFaultTest, ErrorsOfReadsAreOfTheTierNotOfTheRecords) {
   const auto tier = Open();
   ASSERT_TRUE(tier->Write(chain_.Writes(0, 20, now_ + 3 * kDay)).ok());

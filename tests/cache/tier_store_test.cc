@@ -90,6 +90,43 @@ TEST_F(TierStoreTest, AFullQueueDropsWhatItsTierCannotTakeAndCountsIt) {
   EXPECT_EQ(disk_->Count(KvRecordKind::kBlock), 5);
 }
 
+// So slow that only what lifts the pace can end these tests.
+TEST_F(TierStoreTest, WhileTheEngineComputesATierWritesNoFasterThanItMay) {
+  TierStoreOptions options = Options();
+  options.computing_bytes_per_second = 1;
+  options.queue_bytes = 10 * kBlockBytes;
+  Open(options, Tier("disk", disk_));
+  store_->SetComputing(true);
+  Sent first(Chain(1, 1));
+  Sent second(Chain(2, 3));
+  EXPECT_TRUE(Store(&first));
+  ASSERT_TRUE(store_->Flush(kLong));
+  EXPECT_TRUE(Store(&second));
+  EXPECT_EQ(store_->report()[0].queued_bytes, 3 * kBlockBytes);
+  EXPECT_EQ(disk_->Count(KvRecordKind::kBlock), 1);
+
+  // More than half of the queue: one batch goes.
+  Sent third(Chain(3, 3));
+  EXPECT_TRUE(Store(&third));
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_EQ(third.now(), 0);
+
+  store_->SetComputing(false);
+  EXPECT_EQ(third.Wait(), 1);
+  store_->SetComputing(true);
+  Sent fourth(Chain(4, 2));
+  EXPECT_TRUE(Store(&fourth));
+  EXPECT_EQ(fourth.now(), 0);
+  ASSERT_TRUE(store_->Flush(kLong));
+  EXPECT_EQ(fourth.now(), 1);
+  Sent fifth(Chain(5, 4));
+  EXPECT_TRUE(Store(&fifth));
+  EXPECT_EQ(fifth.now(), 0);
+  store_.reset();
+  EXPECT_EQ(fifth.now(), 1);
+  EXPECT_EQ(disk_->Count(KvRecordKind::kBlock), 13);
+}
+
 TEST_F(TierStoreTest, ATierThatFailsIsLeftAloneAndProbedUntilItWorks) {
   Open(Options(), Tier("host", host_), Tier("disk", disk_));
   disk_->Set(&MemoryRecords::hold_writes, true);

@@ -46,7 +46,7 @@ class KvTransfers : public testing::Test {
       tiers.transfers.gate = gate_;
       tiers.transfers.clock = [this] { return now_; };
       tiers.transfers.persist_interval = 512;
-      tiers.transfers.rings_interval = 256;
+      tiers.transfers.rings_interval = rings_interval_;
       return Result<KvTiers>(std::move(tiers));
     });
   }
@@ -81,6 +81,7 @@ class KvTransfers : public testing::Test {
   std::shared_ptr<MemoryRecords> host_ = std::make_shared<MemoryRecords>();
   std::shared_ptr<MemoryRecords> disk_ = std::make_shared<MemoryRecords>();
   bool with_host_ = false;
+  int64_t rings_interval_ = 256;
   double deadline_seconds_ = kLong;
   bool gate_ = false;
   double seconds_per_look_ = 0;
@@ -111,6 +112,22 @@ TEST_F(KvTransfers, ARestartFindsWhatWasComputedAndAnswersWithTheSameBytes) {
     EXPECT_EQ(TokensFrom(next, "disk"), 1472);
     EXPECT_EQ(Difference(Answer(*Start(), Ask(longer, mode, "cold")), next), "");
   }
+}
+
+TEST_F(KvTransfers, ALongPromptIsResumedNearItsEnd) {
+  rings_interval_ = 1024;
+  EngineOptions options = Options();
+  options.max_model_len = 8192;
+  auto engine = Start(options);
+  const std::vector<int32_t> prompt = ProseIds(*engine, 4700);
+  const Generation cold = Answer(*engine, Ask(prompt));
+  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  engine = Start(options);
+  const Generation warm = Answer(*engine, Ask(prompt));
+  EXPECT_EQ(Difference(cold, warm), "");
+  EXPECT_EQ(TokensFrom(warm, "disk"), 4672);
+  // 4608 is a place where a prefill saves its rings, 4096 the last one a thousand tokens apart.
+  EXPECT_LE(warm.replayed_tokens, 64);
 }
 
 TEST_F(KvTransfers, TheNearestTierIsReadAndLearnsFromTheOthers) {
