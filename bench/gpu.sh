@@ -5,7 +5,7 @@
 #   bench/gpu.sh run FOLDER [OUT]     there, in the repository's root: op tests, golden files, sanitizers, benchmark
 #
 # `run` writes a log per step to OUT (a new folder under /tmp) and prints a summary. CUDA_BENCH_ONLY=PART times the cases
-# whose name has PART; GPU_STEPS="ops golden bench prefill decode engine memcheck racecheck python" chooses steps.
+# whose name has PART; GPU_STEPS="ops golden bench prefill decode engine torch memcheck racecheck" chooses steps.
 # Of these prefill, decode and engine measure the model of MODEL_BENCH (v41-flash:12) as a whole.
 set -euo pipefail
 
@@ -30,7 +30,7 @@ step() {
 
 run() {
   local folder=$1 program bin cublas model=${MODEL_BENCH:-v41-flash:12}
-  local steps=${GPU_STEPS:-ops golden bench prefill decode engine memcheck racecheck}
+  local steps=${GPU_STEPS:-ops golden bench prefill decode engine torch memcheck racecheck}
   out=${2:-$(mktemp -d /tmp/deepinfer-gpu.XXXX)}
   bin=$(mktemp -d /tmp/deepinfer-bin.XXXX)
   for program in "$folder"/*.gz; do
@@ -57,17 +57,18 @@ run() {
         step engine 300 "$bin/deepinfer" bench throughput --synthetic "$model" --device cuda --max-num-seqs 16 \
           --num-prompts 16 --input-len 32 --output-len 64 --ctx 2048
         ;;
+      torch) step torch 120 python3 bench/torch_layer.py 1 16 4096 ;;
       memcheck | racecheck)
         if [ -z "$sanitizer" ]; then
           echo "$name: no compute-sanitizer here"
           continue
         fi
         step "$name" 300 "$sanitizer" --tool "$name" --error-exitcode 9 "$bin/cuda_ops_test" --gtest_brief=1 \
-          --gtest_filter="${SANITIZER_FILTER:-CudaSmall*:CudaWide*:CudaQuantise*}"
+          --gtest_filter="${SANITIZER_FILTER:-CudaSmall*:CudaForms*:CudaQuantise*}"
         ;;
     esac
   done
-  for name in bench prefill decode engine; do
+  for name in bench prefill decode engine torch; do
     [ ! -f "$out/$name.log" ] || cat "$out/$name.log"
   done
   for name in $steps; do

@@ -387,10 +387,12 @@ bool Launch(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, con
 DirectForm form_choice = DirectForm::kAuto;
 std::atomic<int64_t> launches = 0;
 
-// Few experts are one wave of blocks, where loads under way count; many are streamed best by many warps.
+// Few experts are one wave of blocks, where loads under way count; many are streamed best by many warps, and with many
+// rows each by warps that read those less often.
 DirectForm FormFor(const ExpertsPlan& plan) {
   if (form_choice != DirectForm::kAuto) return form_choice;
-  return plan.active_count <= 16 ? DirectForm::kFewExperts : DirectForm::kManyExperts;
+  if (plan.active_count <= 16) return DirectForm::kFewExperts;
+  return plan.most_rows <= 4 ? DirectForm::kManyExperts : DirectForm::kTwoTiles;
 }
 
 bool LaunchForm(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,

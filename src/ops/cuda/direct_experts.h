@@ -16,7 +16,7 @@ namespace deepinfer::cuda {
 
 /// How the kernels cut their work (direct_experts.cu).
 enum class DirectForm : uint8_t {
-  kAuto,         ///< by the number of experts, one of the next two
+  kAuto,         ///< by the numbers of experts and rows, one of the others
   kFewExperts,   ///< two steps of weights ahead, two blocks an SM
   kManyExperts,  ///< one step ahead, three blocks an SM as far as their activation rows go
   kTwoTiles,     ///< 32 weight rows a warp, which share the reads of activations; two blocks an SM
