@@ -280,14 +280,18 @@ void TierStore::RunLane(Lane& lane) {
 bool TierStore::Flush(double seconds) {
   const auto deadline = std::chrono::steady_clock::now() + Seconds(seconds);
   for (const auto& lane : lanes_) {
-    std::unique_lock lock(lane->mutex);
+    const std::lock_guard lock(lane->mutex);
     ++lane->flushing;
     lane->changed.notify_all();
-    const bool empty = lane->changed.wait_until(lock, deadline, [&] { return lane->queue.empty() && lane->busy == 0; });
-    --lane->flushing;
-    if (!empty) return false;
   }
-  return true;
+  bool empty = true;
+  for (const auto& lane : lanes_) {
+    std::unique_lock lock(lane->mutex);
+    const auto done = [&] { return lane->queue.empty() && lane->busy == 0; };
+    empty = empty && lane->changed.wait_until(lock, deadline, done);
+    --lane->flushing;
+  }
+  return empty;
 }
 
 bool TierStore::WaitUntilUp(double seconds) {

@@ -109,7 +109,7 @@ class TierStore {
   /// Keeps the batch in every tier that works. Never blocks. False: one that works has too much to write already.
   bool Store(KvBatch batch);
 
-  /// Whether somebody waits for what the machine computes. Never blocks.
+  /// Whether somebody waits for what the machine computes. Takes short locks only.
   void SetComputing(bool computing);
 
   /// Finds out how many of `keys` from the front are in the tiers, and the deepest block of first_rings..last_rings

@@ -140,7 +140,7 @@ class Ops {
                       FloatView out) = 0;
 
   /// Linear of the same rows by two weights, without groups: a device may compute them side by side, with the same
-  /// bits.
+  /// bits. Neither output is x, nor the other.
   virtual void LinearPair(ConstFloatView x, const WeightMatrix& first, const WeightMatrix& second,
                           ActivationFormat activation, FloatView first_out, FloatView second_out) {
     Linear(x, first, activation, 1, first_out);
@@ -250,7 +250,8 @@ class Ops {
                        FloatView out) = 0;
 
   /// Experts into `out`, then Add(shared, out) and SpreadStreams(out, mix, n, streams): the end of a sublayer, which a
-  /// device may do in the launch that adds a token's experts. The bits are those of the ops.
+  /// device may do in the launch that adds a token's experts. The bits are those of the ops. `out` is neither x nor
+  /// shared, and streams are none of the three.
   virtual void ExpertsAndSpread(ConstFloatView x, TensorView<const int32_t> picks, ConstFloatView weights,
                                 std::span<const ExpertWeights> experts, float limit, ActivationFormat activation,
                                 ConstFloatView shared, FloatView out, ConstFloatView mix, int n, FloatView streams) {

@@ -182,9 +182,9 @@ TEST_F(CudaSmall, Skinny) {
   ASSERT_TRUE(ops.ok()) << ops.status().message();
   const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, 256, 1280, random_);
   const OwnedWeight plain = RandomWeight(WeightFormat::kBF16, 16, 1280, random_);
-  const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 256, 768, random_);
-  const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 256, 768, random_);
-  const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 256, random_);
+  const OwnedWeight w1 = RandomWeight(WeightFormat::kF4Row32, 512, 768, random_);
+  const OwnedWeight w3 = RandomWeight(WeightFormat::kF4Row32, 512, 768, random_);
+  const OwnedWeight w2 = RandomWeight(WeightFormat::kF4Row32, 768, 512, random_);
   ASSERT_TRUE(cuda::SkinnyExpertsFit(w1, w2));
   const std::vector<ExpertWeights> experts(2, {w1, w2, w3});
   const auto reference = MakeReferenceOps();

@@ -16,12 +16,12 @@ constexpr int64_t kMostDirectRows = 64;
 
 void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const WeightMatrix& weight,
                   ActivationFormat activation, int groups, FloatView out) {
-  if (!s.ok()) return;
+  if (!s.ok() || x.rows == 0) return;
   const bool quantised = weight.scale != nullptr && activation == ActivationFormat::kFp8Groups32;
   const bool tensor_cores = products == CudaProducts::kTensorCores;
   if (tensor_cores && DirectLinearFits(weight, groups)) {
     // The same bits either way; two blocks of the wide product read 256 outputs' weights for up to 128 rows.
-    const bool wide = x.rows > kMostDirectRows && WideFits(weight, groups) && out.stride % 2 == 0;
+    const bool wide = x.rows > kMostDirectRows && WideFits(weight, groups);
     const Bf16Rows rows = s.Prepare(x, quantised ? Preparation::kQuantised : Preparation::kTerms,
                                     wide ? ColumnOrder::kFp8Wide : ColumnOrder::kFp8);
     const FloatView results = quantised ? out : s.Temporary(kExactTerms * x.rows, out.columns);
@@ -49,7 +49,7 @@ void DeviceLinear(Staging& s, CudaProducts products, ConstFloatView x, const Wei
 void DeviceLinearPair(Staging& s, CudaProducts products, ConstFloatView x, const WeightMatrix& first,
                       const WeightMatrix& second, ActivationFormat activation, FloatView first_out,
                       FloatView second_out) {
-  if (!s.ok()) return;
+  if (!s.ok() || x.rows == 0) return;
   constexpr int64_t kMostRows = 64;  // each weight alone has blocks for the whole GPU from there on
   if (products == CudaProducts::kTensorCores && activation == ActivationFormat::kFp8Groups32 && x.rows <= kMostRows &&
       DirectLinearPairFits(first, second)) {

@@ -28,6 +28,7 @@ __global__ void FillWeightsKernel(WeightRecipe recipe, int64_t offset, int64_t b
       if (at + k >= 0 && at + k < bytes) to[at + k] = static_cast<uint8_t>(word >> (8 * k));
     }
   }
+  __threadfence();  // the kernel behind may read weights before it waits (early_launch.cuh)
 }
 
 __global__ void ReadKernel(const uint4* data, int64_t count, uint32_t* sink) {

@@ -52,7 +52,10 @@ Bf16Rows PreparedRows::Add(ConstFloatView x, Preparation preparation, ColumnOrde
     void* data = nullptr;
     commands.Flush();  // cudaFree waits for what runs
     slot.memory = DeviceMemory();
-    if (cudaMalloc(&data, static_cast<size_t>(bytes)) != cudaSuccess) return {};
+    if (cudaMalloc(&data, static_cast<size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();  // the next launch is not to blame
+      return {};
+    }
     slot.memory = DeviceMemory(static_cast<uint8_t*>(data), bytes, [](uint8_t* memory) { (void)cudaFree(memory); });
   }
   slot.x = x;

@@ -56,35 +56,15 @@ __device__ __forceinline__ void WaitForKernelAhead() { asm volatile("griddepcont
 /// From here on the kernel behind may be started, as far as there is room.
 __device__ __forceinline__ void StartKernelBehind() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-/// d += a b: A 16 x 16 row major, B 16 x 8 column major, F16 in, F32 sums. Lane (g, t) = (lane / 4, lane % 4) holds
+/// d += a b: A 16 x 16 row major, B 16 x 8 column major, BF16 in, F32 sums. Lane (g, t) = (lane / 4, lane % 4) holds
 /// A[g][2t..], A[g + 8][2t..], A[g][2t + 8..], A[g + 8][2t + 8..]; B[2t..][g], B[2t + 8..][g]; D[g][2t], D[g][2t + 1],
 /// D[g + 8][2t], D[g + 8][2t + 1].
-__device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                       uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-/// The same for BF16.
 __device__ __forceinline__ void MmaBf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                                         uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// Four 8 x 8 blocks of 16-bit values: lane l gives the address of row l % 8 of block l / 8.
-__device__ __forceinline__ void LoadMatrix4(uint32_t (&r)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-__device__ __forceinline__ void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
 }
 
 }  // namespace deepinfer::cuda

@@ -6,9 +6,7 @@
 // columns (skinny_plan.h); DirectLinear the same within each eighth of the columns, then these. Scales must lie in
 // 2^-50 .. 2^60, which the released ones do by far: the exponents of BF16 bound them.
 //
-// DirectLinear and SkinnyExperts may start before the kernel ahead of them in the stream ends (programmatic dependent
-// launch): they read weights early and everything else after that kernel. Weights must not be the output of the kernel
-// ahead. early_launch.cuh has the rule that every kernel started so keeps.
+// early_launch.cuh says what these kernels may read before the kernel ahead of them has ended.
 // Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_SKINNY_H_
 #define DEEPINFER_OPS_CUDA_SKINNY_H_

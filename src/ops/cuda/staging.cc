@@ -49,7 +49,9 @@ void Staging::CopyIn(void* device, const void* host, int64_t bytes) {
 
 FloatView Staging::Temporary(int64_t rows, int64_t columns) {
   const int64_t stride = (columns + 3) / 4 * 4;
-  return {Room<float>(rows * stride), rows, columns, stride};
+  const FloatView view{Room<float>(rows * stride), rows, columns, stride};
+  prepared_.Forget(view);  // the arena may have got memory that Allocate gave before
+  return view;
 }
 
 FloatView Staging::Upload(ConstFloatView host) {

@@ -51,7 +51,7 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   uint8_t* memory = staging.Room<uint8_t>(RoutingBytes(x.rows, per_token, count));
   // The same bits either way.
   const bool wide = x.rows * per_token >= kWideRowsOfExpert * count && WideFits(experts.front().w1, 1) &&
-                    WideFits(experts.front().w2, 1) && out.stride % 2 == 0;
+                    WideFits(experts.front().w2, 1);
   const int64_t bytes = wide ? WideExpertsScratchBytes(x.rows, per_token, x.columns, inner)
                              : SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner);
   uint8_t* scratch = staging.Room<uint8_t>(bytes);

@@ -160,7 +160,7 @@ __device__ __forceinline__ void Wgmma64x64(float (&d)[32], uint64_t a, uint64_t 
       : "l"(a), "l"(b), "n"(add ? 1 : 0));
 }
 
-/// d += a b^T: A 64 x 16 in registers, BF16 pairs as MmaF16 has those of its 16 rows, warp w of the group rows 16w on;
+/// d += a b^T: A 64 x 16 in registers, BF16 pairs as MmaBf16 has those of its 16 rows, warp w of the group rows 16w on;
 /// B 128 or 64 x 16 in shared memory; D as above. Registers of A may be written again once the group was waited for.
 template <bool add>
 __device__ __forceinline__ void Wgmma64(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {

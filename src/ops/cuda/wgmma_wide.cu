@@ -486,6 +486,7 @@ bool WideFits(const WeightMatrix& weight, int groups) {
   const int stretches = fp4 ? kStretches<true> : kStretches<false>;
   const int64_t piece_columns = fp4 ? kChunkSteps * kColumns : kColumns;
   if (weight.columns % piece_columns != 0 || weight.columns / piece_columns < stretches) return false;
+  if (fp4 && weight.columns < 512) return false;  // a SpaceMap might not reach all experts, as with bulk
   // Experts are known to be aligned (DeviceExpert).
   const bool aligned =
       fp4 || (reinterpret_cast<uintptr_t>(weight.data) % 16 == 0 && reinterpret_cast<uintptr_t>(weight.scale) % 2 == 0);

@@ -1,7 +1,7 @@
 // Tensor core products for many rows (prefill): WGMMA on SM90 (docs/cuda.md, "Wide products").
 //
 // Activations are BF16 rows in ColumnOrder::kFp8Wide or kFp4Wide (skinny.h), quantised or terms of exact ones; weights
-// become BF16 in shared memory, with their scale, exactly. Results have the bits of DirectLinear and SkinnyExperts, so
+// become BF16 in registers, with their scale, exactly. Results have the bits of DirectLinear and SkinnyExperts, so
 // a prompt may take these kernels and an answer those (promise 1). Other GPUs than SM90 do not have them: WideFits says
 // no. Thread-safety, ownership: as kernels.h.
 #ifndef DEEPINFER_OPS_CUDA_WIDE_H_
@@ -20,8 +20,7 @@ namespace deepinfer::cuda {
 /// Whether this GPU and these products can take a weight (kF8Block32 or kF4Row32).
 bool WideFits(const WeightMatrix& weight, int groups);
 
-/// out = x W^T for `rows` rows; x as DirectLinear but for its order; rows of out are 8-byte aligned. Returns false when
-/// the launch could not be made.
+/// out = x W^T for `rows` rows; x as DirectLinear but for its order. Returns false when the launch could not be made.
 bool WideLinear(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WeightMatrix& weight, int groups,
                 FloatView out);
 
@@ -47,7 +46,7 @@ struct WideExperts {
   int64_t outputs = 0, columns = 0;
 };
 
-/// x holds the rows sorted by expert, `rows` in all, in ColumnOrder::kFp4Wide; rows of out are 8-byte aligned.
+/// x holds the rows sorted by expert, `rows` in all, in ColumnOrder::kFp4Wide.
 bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const WideExperts& experts,
                         FloatView out);
 
