@@ -67,9 +67,10 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Create(DiskTierOptions options, cons
   const int64_t record_bytes = KvRecordCodec::RecordBytes(0, codec.name_space().block_bytes);
   // Two batches fill a small segment.
   const int64_t filled = limits.segment_bytes - kSegmentHeaderBytes - FooterBytes(limits.segment_bytes / record_bytes);
-  tier->batch_bytes_ = std::min(buffer(kBatchBytes), std::max(largest, filled / 2));
+  tier->write_part_bytes_ = buffer(kBatchBytes);
+  tier->batch_bytes_ = std::min(tier->write_part_bytes_, std::max(largest, filled / 2));
   tier->capacity_ = std::min<int64_t>(tier->options_.budget_bytes / record_bytes, int64_t{1} << 31);
-  if (!Allocate(&tier->write_staging_, buffer(kBatchBytes)) ||
+  if (!Allocate(&tier->write_staging_, tier->write_part_bytes_) ||
       !tier->staging_.Allocate(kReaders, buffer(kWindowBytes)) || !tier->table_.Allocate(tier->capacity_)) {
     return Status::ResourceExhausted(fmt::format("disk tier: no memory for an index of {} records", tier->capacity_));
   }
@@ -289,7 +290,7 @@ int64_t DiskTier::memory_bytes() const {
                          static_cast<int64_t>(sizeof(SegmentRecord));
   constexpr auto kSetParts = static_cast<int64_t>(std::tuple_size_v<StagingSet>);
   constexpr int64_t kSegmentBytes = 512;  // of a row of the table, its name and a file
-  return RecordIndex::BytesFor(capacity_) + kSetParts * (kReaders * staging_.part_bytes() + batch_bytes_) +
+  return RecordIndex::BytesFor(capacity_) + kSetParts * (kReaders * staging_.part_bytes() + write_part_bytes_) +
          (limits.open_segments + 1) * footer + options_.budget_bytes / limits.segment_bytes * kSegmentBytes;
 }
 

@@ -99,7 +99,8 @@ class DiskTier : public KvTier {
   const KvRecordCodec codec_;
   FileSystem* const files_;
   int64_t batch_bytes_ = 0;
-  int64_t capacity_ = 0;  // records
+  int64_t write_part_bytes_ = 0;  // of write_staging_, each
+  int64_t capacity_ = 0;          // records
 
   DiskCounters counters_;
   SegmentTable table_;

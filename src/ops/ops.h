@@ -4,9 +4,8 @@
 // Contract of every op:
 //  1. Row independence (promise 1): an output row is a pure function of that row's inputs and the weights; reductions
 //     run in an order fixed by shapes and absolute positions, never by the batch or the thread count.
-//  2. No allocation, no exceptions; scratch comes from Reserve(), but a GPU takes temporaries and copies of weights
-//  when
-//     a size or a weight is first used. Shapes are the caller's invariant (asserted).
+//  2. No allocation, no exceptions; scratch comes from Reserve(), but a GPU takes temporaries and copies of
+//     weights when a size or a weight is first used. Shapes are the caller's invariant (asserted).
 //  3. T may be 0. Outputs may not alias inputs unless the op says "in place".
 //  4. Views, packed pages and lists in views (picks, selections) lie in memory of Allocate(), or all of them in host
 //     memory; spans lie in host memory and are read before the op returns, but for GatherRows' row lists, which are

@@ -23,8 +23,8 @@ namespace {
 
 using cuda::Staging;
 
-/// Up to here a row has more than one block.
-constexpr int64_t kFewRows = 64;
+/// Up to here a row has more than one block, and its ops do the work of their neighbours.
+constexpr int64_t kFewRows = cuda::PreparedRows::kFewRows;
 
 class CudaOps final : public Ops {
  public:

@@ -10,7 +10,7 @@
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int64_t kMostDirectRows = 64;
+constexpr int64_t kMostDirectRows = 64;  // from there on a weight has blocks for the whole GPU
 
 }  // namespace
 
@@ -50,9 +50,8 @@ void DeviceLinearPair(Staging& s, CudaProducts products, ConstFloatView x, const
                       const WeightMatrix& second, ActivationFormat activation, FloatView first_out,
                       FloatView second_out) {
   if (!s.ok() || x.rows == 0) return;
-  constexpr int64_t kMostRows = 64;  // each weight alone has blocks for the whole GPU from there on
-  if (products == CudaProducts::kTensorCores && activation == ActivationFormat::kFp8Groups32 && x.rows <= kMostRows &&
-      DirectLinearPairFits(first, second)) {
+  if (products == CudaProducts::kTensorCores && activation == ActivationFormat::kFp8Groups32 &&
+      x.rows <= kMostDirectRows && DirectLinearPairFits(first, second)) {
     const Bf16Rows rows = s.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp8);
     s.Launch(&DirectLinearPair, rows, x.rows, first, second, first_out, second_out);
     return;

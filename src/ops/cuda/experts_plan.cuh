@@ -28,11 +28,7 @@ __device__ __forceinline__ Assignment AssignmentOf(const ExpertsPlan& plan, int3
 
 /// A hidden value of `slot` before its quantisation.
 __device__ __forceinline__ float JoinGateUp(const ExpertsPlan& plan, float gate, float up, int64_t slot) {
-  if (plan.limit > 0) {
-    gate = fminf(gate, plan.limit);
-    up = fminf(fmaxf(up, -plan.limit), plan.limit);
-  }
-  return gate * Sigmoid(gate) * up * plan.weights[slot];
+  return SwiGluValue(gate, up, plan.limit) * plan.weights[slot];
 }
 
 }  // namespace deepinfer::cuda

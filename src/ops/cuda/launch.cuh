@@ -79,6 +79,15 @@ __device__ __forceinline__ float LoadVector(const WeightVector& vector, int64_t 
 
 __device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
+/// silu(min(gate, limit)) * clamp(up, -limit, limit) (spec c.9); limit 0: none.
+__device__ __forceinline__ float SwiGluValue(float gate, float up, float limit) {
+  if (limit > 0) {
+    gate = fminf(gate, limit);
+    up = fminf(fmaxf(up, -limit), limit);
+  }
+  return gate * Sigmoid(gate) * up;
+}
+
 }  // namespace deepinfer::cuda
 
 #endif  // DEEPINFER_OPS_CUDA_LAUNCH_CUH_

@@ -34,6 +34,11 @@ __device__ __forceinline__ uint32_t LoadShared8(uint32_t address) {
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address));
   return value;
 }
+__device__ __forceinline__ void StoreShared128(uint32_t address, const uint32_t (&words)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
 __device__ __forceinline__ uint4 LoadShared128(uint32_t address) {
   uint4 value;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -107,6 +107,18 @@ __device__ __forceinline__ float SumOfPartials(int chunks, float* partials) {
   return partials[0];
 }
 
+/// The partial sums of columns first + k * step .. + 7 for each k, as far as `end`.
+template <int kAtOnce>
+__device__ __forceinline__ void StorePartials(const float (&a)[kAtOnce][kDotLaneColumns],
+                                              const float (&b)[kAtOnce][kDotLaneColumns], int64_t first, int64_t step,
+                                              int64_t end, float* partials) {
+#pragma unroll
+  for (int k = 0; k < kAtOnce; ++k) {
+    const int64_t c = first + k * step;
+    if (c < end) partials[1 + c / kDotLaneColumns] = LanePartial(a[k], b[k]);
+  }
+}
+
 /// Sum over `columns` of values times x, for the whole block; every thread gets it. values(c, out) and x(c, out) give
 /// eight columns, 0 behind the last; every thread calls between() once, after it has asked for its first values.
 /// partials: shared memory of RowDotBytes(columns). kAtOnce chunks of a thread are loaded together.
@@ -128,11 +140,7 @@ __device__ __forceinline__ float BlockCanonicalDot(int64_t columns, float* parti
     float b[kAtOnce][kDotLaneColumns];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) x(first + k * step, b[k]);
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t c = first + k * step;
-      if (c < end) partials[1 + c / kDotLaneColumns] = LanePartial(a[k], b[k]);
-    }
+    StorePartials(a, b, first, step, end, partials);
     first += kAtOnce * step;
     if (first >= end) break;
     load_values();
@@ -150,11 +158,7 @@ __device__ __forceinline__ float BlockSquares(int64_t columns, float* partials, 
     float own[kAtOnce][kDotLaneColumns];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) x(first + k * step, own[k]);
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t c = first + k * step;
-      if (c < end) partials[1 + c / kDotLaneColumns] = LanePartial(own[k], own[k]);
-    }
+    StorePartials(own, own, first, step, end, partials);
   }
   return SumOfPartials(chunks, partials);
 }

@@ -92,14 +92,6 @@ __global__ void RopeWithFormsKernel(FloatView x, int heads, ConstFloatView cos_s
   StoreForms(forms, values, t, c, x.columns);
 }
 
-__device__ float SwiGluValue(float gate, float up, float limit) {
-  if (limit > 0) {
-    gate = fminf(gate, limit);
-    up = fminf(fmaxf(up, -limit), limit);
-  }
-  return gate * Sigmoid(gate) * up;
-}
-
 __global__ void SwiGluKernel(ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                              FloatView hidden, RowForms forms) {
   WaitForKernelAhead();

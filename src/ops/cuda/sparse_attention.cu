@@ -94,11 +94,6 @@ __device__ __forceinline__ int SplitsOf(const KeyRange& range) { return (range.c
 
 constexpr int kKeyExponent = 32;  // of kKeyFactor
 
-__device__ __forceinline__ void StoreShared128(uint32_t shared, const uint32_t (&words)[4]) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-               "r"(words[3])
-               : "memory");
-}
 /// Two values as BF16, `low` in the low half.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   uint32_t pair;

@@ -78,10 +78,6 @@ struct TileSource {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-__device__ __forceinline__ void StoreShared128(uint32_t shared, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-
 /// Where the block's tiles and barriers lie.
 struct Ring {
   uint32_t base;
@@ -140,9 +136,11 @@ __device__ __forceinline__ void Bring(const Ring& ring, const CUtensorMap& x, co
     const uint32_t scale_bytes = fp4 && tile.row_count > 0 ? static_cast<uint32_t>(ScaleBytes(columns)) : 0;
     BarrierWait(ring.TileEmpty(n), Ring::TilePhase(n) ^ 1);
     const uint64_t scales = reinterpret_cast<uint64_t>(tile.scales);
-    StoreShared128(ring.Tile(n), static_cast<uint32_t>(scales), static_cast<uint32_t>(scales >> 32),
-                   static_cast<uint32_t>(tile.first_row), static_cast<uint32_t>(tile.row_count));
-    StoreShared128(ring.Tile(n) + 16, static_cast<uint32_t>(tile.first_output), 0, 0, 0);
+    const uint32_t low[4] = {static_cast<uint32_t>(scales), static_cast<uint32_t>(scales >> 32),
+                             static_cast<uint32_t>(tile.first_row), static_cast<uint32_t>(tile.row_count)};
+    const uint32_t high[4] = {static_cast<uint32_t>(tile.first_output)};
+    StoreShared128(ring.Tile(n), low);
+    StoreShared128(ring.Tile(n) + 16, high);
     BarrierExpect(ring.TileFull(n), scale_bytes);
     if (tile.row_count == 0) return;
     if (fp4) LoadBulk(ring.Scales(n, columns), tile.scales, scale_bytes, ring.TileFull(n));
@@ -455,14 +453,9 @@ __global__ void SwiGluQuantiseKernel(ConstFloatView gates, ConstFloatView ups, c
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t t = blockIdx.x;
   for (int64_t group = threadIdx.x / 32; group < hidden.columns / 32; group += blockDim.x / 32) {
-    float gate = RowOf(gates, t)[group * 32 + lane];
-    float up = RowOf(ups, t)[group * 32 + lane];
-    if (limit > 0) {
-      gate = fminf(gate, limit);
-      up = fminf(fmaxf(up, -limit), limit);
-    }
-    StoreGroup(gate * Sigmoid(gate) * up * weights[t], ColumnOrder::kFp4Wide, hidden.values + t * hidden.columns,
-               group * 32 + lane);
+    const int64_t column = group * 32 + lane;
+    const float value = SwiGluValue(RowOf(gates, t)[column], RowOf(ups, t)[column], limit);
+    StoreGroup(value * weights[t], ColumnOrder::kFp4Wide, hidden.values + t * hidden.columns, column);
   }
 }
 
