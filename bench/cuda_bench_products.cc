@@ -206,9 +206,17 @@ void BenchWide(const Bench& bench) {
     cuda::DirectLinear(bench.stream, last, 64, weight.view, c.groups, {expected.as<float>(), 64, c.outputs});
     std::printf("%-46s |difference| %.1e of DirectLinear's\n", c.name,
                 RelativeDifference(bench, view.row(kTokens - 64), expected.as<float>(), 64 * c.outputs));
-    const double seconds = bench.Time(5, run);
-    bench.Report(Name(c.name, "rows", kTokens), seconds, 0,
+    bench.Report(Name(c.name, "rows", kTokens), bench.Time(5, run), 0,
                  2.0 * kTokens * static_cast<double>(c.outputs) * static_cast<double>(c.columns));
+    const std::vector<DeviceWeight> sets = MakeSets(bench, WeightFormat::kF8Block32, c.outputs, c.columns);
+    for (const int64_t rows : {32, 64, 128}) {
+      const auto few = [&](int i) {
+        cuda::WideLinear(bench.stream, x.quantised, rows, sets[static_cast<size_t>(i)].view, c.groups,
+                         view.RowRange(0, rows));
+      };
+      bench.Report(Name(c.name, "rows", rows), bench.Time(static_cast<int>(sets.size()), few),
+                   static_cast<double>(weight.view.total_bytes()), 0);
+    }
   }
 }
 

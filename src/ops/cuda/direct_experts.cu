@@ -29,6 +29,7 @@ constexpr int kStepColumns = kStepChunks * kSkinnyChunk;
 constexpr int kStepBytes = kStepColumns / 2;
 constexpr int kStepScales = kStepColumns / 32;
 constexpr int64_t kMostSharedBytes = 227 * 1024;
+constexpr int kManyExperts = 256;  // whose blocks fill the GPU many times over: a block takes two turns
 
 /// Speed hangs on a form, bits do not: `tiles` of 16 weight rows a warp, which share each read of activations, `depth`
 /// steps of weights in registers, `blocks` on an SM as far as registers go.
@@ -169,6 +170,15 @@ class Weights {
     }
   }
 
+  /// To the same columns of weights `eights` times eight rows on.
+  __device__ __forceinline__ void Move(int eights) {
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      values_[upper] += int64_t{eights} * eight_rows_;
+      scales_[upper] += int64_t{eights} * (eight_rows_ / 16);
+    }
+  }
+
   /// The tiles times the rows at `rows`, lane (g, t)'s pieces 4t .. 4t + 3 of row g. Start comes before each.
   __device__ __forceinline__ void Multiply(uint32_t (&rows)[4], Sums<kTiles>& sums) {
     const uint32_t select = (threadIdx.x % 4) * 0x0101u + 0x4040u;
@@ -249,12 +259,10 @@ class Weights {
   Step held_[F::kDepth];
 };
 
-/// Waits for the block's `count` activation rows at `shared` and multiplies: sums as MmaBf16's D, by tile.
+/// The block's `count` activation rows at `shared` times the weights: sums as MmaBf16's D, by tile.
 template <typename F>
 __device__ __forceinline__ void MultiplyRows(Weights<F>& weights, uint32_t shared, int count, int columns,
                                              float (&sums)[F::kTiles][4]) {
-  WaitCopies<0>();
-  __syncthreads();
   // Rows behind the last repeat it, their sums go nowhere.
   const int row = min(static_cast<int>(threadIdx.x) % 32 / 4, count - 1);
   const int piece = static_cast<int>(threadIdx.x) % 4 * 4;
@@ -268,11 +276,22 @@ __device__ __forceinline__ void MultiplyRows(Weights<F>& weights, uint32_t share
   parts.Get(sums);
 }
 
-// kChannels hidden channels of one expert; a warp's tile is eight rows of w1, then the same of w3, so a lane has gate
-// and up of a channel.
+/// The turns of a block, of `all` in a grid of blocks with up to `each`.
+struct Turns {
+  int first;
+  int count;
+};
+__device__ __forceinline__ Turns TurnsOfBlock(int each, int all) {
+  const int first = static_cast<int>(blockIdx.x) * each;
+  return {first, min(each, all - first)};
+}
+
+// kChannels hidden channels of one expert a turn; a warp's tile is eight rows of w1, then the same of w3, so a lane has
+// gate and up of a channel. A block takes several turns with the same activation rows; the first weights of a turn are
+// on their way while the one before ends.
 template <typename F>
 __global__ void __launch_bounds__(kThreads, F::kBlocks)
-    DirectGateUpKernel(ExpertsPlan plan, Bf16Rows x, Bf16Rows hidden, int rows_at_once) {
+    DirectGateUpKernel(ExpertsPlan plan, Bf16Rows x, Bf16Rows hidden, int rows_at_once, int turns_each) {
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr int kChannels = F::kChannels;
   constexpr int kGroups = kChannels / 32;
@@ -284,8 +303,8 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int columns = static_cast<int>(plan.columns);
-  const int first_channel = static_cast<int>(blockIdx.x) * kChannels;
-  const int64_t row = first_channel + warp * F::kRows;
+  const Turns turns = TurnsOfBlock(turns_each, static_cast<int>(plan.inner) / kChannels);
+  const int64_t row = int64_t{turns.first} * kChannels + warp * F::kRows;
   const Assignment rows = AssignmentOf(plan, id);
   const DeviceExpert& expert = plan.experts[id];
   Weights<F> weights({{expert.w1 + row * (columns / 2), expert.w3 + row * (columns / 2)},
@@ -299,31 +318,41 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
     weights.Start();
     const auto row_of = [&](int r) { return x.values + slots.Of(r) / plan.per_token * x.columns; };
     StartCopyingRows(SharedAddress(shared), row_of, count, columns);
-    float sums[F::kTiles][4];
-    MultiplyRows(weights, SharedAddress(shared), count, columns, sums);
+    for (int turn = 0; turn < turns.count; ++turn) {
+      WaitCopies<0>();
+      __syncthreads();  // the rows are there, and the products of the turn before are read
+      float sums[F::kTiles][4];
+      MultiplyRows(weights, SharedAddress(shared), count, columns, sums);
+      if (turn + 1 < turns.count) {
+        weights.Move(kChannels / 8);
+        weights.Start();
+      }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int r = lane % 4 * 2 + i;
-      const int32_t slot = slots.Of(r);
-      if (r >= count) continue;
-      float* const to = products + r * kChannels + warp * F::kRows + lane / 4;
+      for (int i = 0; i < 2; ++i) {
+        const int r = lane % 4 * 2 + i;
+        const int32_t slot = slots.Of(r);
+        if (r >= count) continue;
+        float* const to = products + r * kChannels + warp * F::kRows + lane / 4;
 #pragma unroll
-      for (int m = 0; m < F::kTiles; ++m) to[8 * m] = JoinGateUp(plan, sums[m][i], sums[m][2 + i], slot);
+        for (int m = 0; m < F::kTiles; ++m) to[8 * m] = JoinGateUp(plan, sums[m][i], sums[m][2 + i], slot);
+      }
+      __syncthreads();  // after the last turn, nobody reads the activation rows of this pass any more either
+      const int first_channel = (turns.first + turn) * kChannels;
+      for (int i = warp; i < count * kGroups; i += kWarps) {
+        const int r = i / kGroups;
+        const int group = i % kGroups * 32;
+        StoreGroup(products[r * kChannels + group + lane], ColumnOrder::kFp4,
+                   hidden.values + int64_t{slots.Of(r)} * plan.inner, first_channel + group + lane);
+      }
     }
-    __syncthreads();  // nobody reads the activation rows of this pass any more either
-    for (int i = warp; i < count * kGroups; i += kWarps) {
-      const int r = i / kGroups;
-      const int group = i % kGroups * 32;
-      StoreGroup(products[r * kChannels + group + lane], ColumnOrder::kFp4,
-                 hidden.values + int64_t{slots.Of(r)} * plan.inner, first_channel + group + lane);
-    }
+    weights.Move((1 - turns.count) * (kChannels / 8));
   }
 }
 
-// kOutputs outputs of one expert; a warp's tile is eight rows of either half of the warp's.
+// kOutputs outputs of one expert a turn; a warp's tile is eight rows of either half of the warp's.
 template <typename F>
 __global__ void __launch_bounds__(kThreads, F::kBlocks)
-    DirectDownKernel(ExpertsPlan plan, Bf16Rows hidden, FloatView outputs, int rows_at_once) {
+    DirectDownKernel(ExpertsPlan plan, Bf16Rows hidden, FloatView outputs, int rows_at_once, int turns_each) {
   extern __shared__ __align__(128) uint8_t shared[];
   StartKernelBehind();
   // The kernel ahead, DirectGateUpKernel, has waited for the one that made the routing, or for one behind that.
@@ -332,7 +361,8 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int columns = static_cast<int>(plan.inner);
-  const int64_t row = (int64_t{blockIdx.x} * kWarps + warp) * (2 * F::kRows);
+  const Turns turns = TurnsOfBlock(turns_each, static_cast<int>(outputs.columns) / F::kOutputs);
+  const int64_t row = (int64_t{turns.first} * kWarps + warp) * (2 * F::kRows);
   const Assignment rows = AssignmentOf(plan, id);
   const uint8_t* const values = LoadPointer(&plan.experts[id].w2) + row * (columns / 2);
   const uint8_t* const scales = LoadPointer(&plan.experts[id].w2_scale) + row * (columns / 32);
@@ -350,20 +380,29 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
     }
     const auto row_of = [&](int r) { return hidden.values + slots.Of(r) * hidden.columns; };
     StartCopyingRows(SharedAddress(shared), row_of, count, columns);
-    float sums[F::kTiles][4];
-    MultiplyRows(weights, SharedAddress(shared), count, columns, sums);
+    WaitCopies<0>();
+    __syncthreads();
+    for (int turn = 0; turn < turns.count; ++turn) {
+      float sums[F::kTiles][4];
+      MultiplyRows(weights, SharedAddress(shared), count, columns, sums);
+      if (turn + 1 < turns.count) {
+        weights.Move(F::kOutputs / 8);
+        weights.Start();
+      }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int r = lane % 4 * 2 + i;
-      const int32_t slot = slots.Of(r);
-      if (r >= count) continue;
-      float* const out = RowOf(outputs, slot) + row + lane / 4;
+      for (int i = 0; i < 2; ++i) {
+        const int r = lane % 4 * 2 + i;
+        const int32_t slot = slots.Of(r);
+        if (r >= count) continue;
+        float* const out = RowOf(outputs, slot) + row + turn * F::kOutputs + lane / 4;
 #pragma unroll
-      for (int m = 0; m < F::kTiles; ++m) {
-        out[8 * m] = sums[m][i];
-        out[8 * m + F::kRows] = sums[m][2 + i];
+        for (int m = 0; m < F::kTiles; ++m) {
+          out[8 * m] = sums[m][i];
+          out[8 * m + F::kRows] = sums[m][2 + i];
+        }
       }
     }
+    weights.Move((1 - turns.count) * (F::kOutputs / 8));
   }
 }
 
@@ -377,10 +416,11 @@ bool Launch(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, con
     return false;
   }
   const unsigned active = static_cast<unsigned>(plan.active_count);
-  LaunchEarly(stream, dim3(Blocks(plan.inner, F::kChannels), 1, active), kThreads, static_cast<int>(gate_up_bytes),
-              DirectGateUpKernel<F>, plan, x, hidden, rows);
-  LaunchEarly(stream, dim3(Blocks(parts.columns, F::kOutputs), 1, active), kThreads, static_cast<int>(down_bytes),
-              DirectDownKernel<F>, plan, hidden, parts, rows);
+  const int turns = plan.active_count >= kManyExperts ? 2 : 1;
+  LaunchEarly(stream, dim3(Blocks(plan.inner, F::kChannels * turns), 1, active), kThreads,
+              static_cast<int>(gate_up_bytes), DirectGateUpKernel<F>, plan, x, hidden, rows, turns);
+  LaunchEarly(stream, dim3(Blocks(parts.columns, F::kOutputs * turns), 1, active), kThreads,
+              static_cast<int>(down_bytes), DirectDownKernel<F>, plan, hidden, parts, rows, turns);
   return true;
 }
 

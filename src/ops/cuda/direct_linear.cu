@@ -17,6 +17,11 @@ constexpr int kTileRows = 16;
 constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
 constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
 
+// Weights by their tiles of outputs: fewer than the GPU has processors for by far; less than two for each; many.
+constexpr int64_t kTinyTiles = 112;
+constexpr int64_t kSmallTiles = 160;
+constexpr int64_t kLargeTiles = 400;
+
 /// A weight and where its outputs go; blocks of one launch may have two.
 struct DirectPart {
   WeightMatrix weight;
@@ -148,13 +153,27 @@ template <bool kPair>
 void LaunchParts(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const DirectPart& first,
                  const DirectPart& second) {
   if (rows == 0) return;
-  if (rows <= 8) return Launch<1, 1, 4, kPair>(stream, x, rows, first, second);
-  if (rows <= 16) return Launch<1, 2, 4, kPair>(stream, x, rows, first, second);
-  // More outputs a block for more rows: each block reads all of its rows.
-  const bool high = first.outputs_per_group % (4 * kTileRows) == 0 && second.outputs_per_group % (4 * kTileRows) == 0;
-  if (!high) return Launch<1, 4, 4, kPair>(stream, x, rows, first, second);
+  // Measured on an H200 (docs/cuda.md). Small weights want all their loads at once and a block for each tile; large
+  // ones many blocks an SM, and more outputs a block for more rows, since each block reads all of its rows.
+  const int64_t tiles = (first.weight.rows + second.weight.rows) / kTileRows;
+  const bool tiny = tiles <= kTinyTiles;
+  const auto fits = [&](int high) {
+    return first.outputs_per_group % (high * kTileRows) == 0 && second.outputs_per_group % (high * kTileRows) == 0;
+  };
+  if (rows <= 8) {
+    if (tiles <= kSmallTiles) return Launch<1, 1, 6, kPair>(stream, x, rows, first, second);
+    if (tiles <= kLargeTiles) return Launch<1, 1, 4, kPair>(stream, x, rows, first, second);
+    return Launch<1, 1, 2, kPair>(stream, x, rows, first, second);
+  }
+  if (rows <= 16) {
+    if (tiny) return Launch<1, 1, 6, kPair>(stream, x, rows, first, second);
+    if (tiles > kSmallTiles && fits(2)) return Launch<2, 2, 2, kPair>(stream, x, rows, first, second);
+    return Launch<1, 2, 4, kPair>(stream, x, rows, first, second);
+  }
+  if (tiny) return Launch<1, 2, 4, kPair>(stream, x, rows, first, second);
+  if (rows <= 32 || !fits(4)) return Launch<1, 4, 2, kPair>(stream, x, rows, first, second);
   // A choice of two weights beside the sums of four tiles is more than the registers hold.
-  if (kPair || rows <= 32) return Launch<2, 4, 2, kPair>(stream, x, rows, first, second);
+  if (kPair || tiles < kLargeTiles) return Launch<2, 4, 2, kPair>(stream, x, rows, first, second);
   Launch<4, 4, 2, false>(stream, x, rows, first, second);
 }
 

@@ -18,29 +18,15 @@ constexpr int kTileRows = 16;
 constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
 constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
 
-__global__ void SplitRowsKernel(ConstFloatView x, ColumnOrder order, Bf16Rows out) {
+// Eight columns a thread.
+template <ColumnOrder order, bool kVector>
+__global__ void SplitRowsKernel(ConstFloatView x, Bf16Rows out) {
   WaitForKernelAhead();
   StartKernelBehind();
-  const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
-  if (c >= x.columns) return;
-  const int64_t place = PlaceOf(order, c);
-  float rest = RowOf(x, blockIdx.x)[c];
-#pragma unroll
-  for (int term = 0; term < kExactTerms; ++term) {
-    out.values[(int64_t{blockIdx.x} * kExactTerms + term) * out.columns + place] = TakeTerm(rest);
-  }
-}
-
-// The same with eight columns a thread, for orders that move columns within eight.
-template <ColumnOrder order>
-__global__ void SplitEightKernel(ConstFloatView x, Bf16Rows out) {
-  static_assert(KeepsTogether(order, kDotLaneColumns));
-  WaitForKernelAhead();
-  StartKernelBehind();
-  const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kDotLaneColumns;
+  const int64_t c = OwnColumn() * kDotLaneColumns;
   if (c >= x.columns) return;
   float rest[kDotLaneColumns];
-  LoadColumns<true>(RowOf(x, blockIdx.x), c, x.columns, rest);
+  LoadColumns<kVector>(RowOf(x, blockIdx.x), c, x.columns, rest);
 #pragma unroll
   for (int term = 0; term < kExactTerms; ++term) {
     uint16_t bits[kDotLaneColumns];
@@ -163,16 +149,11 @@ void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const Weig
 
 void SplitRows(cudaStream_t stream, ConstFloatView x, ColumnOrder order, const Bf16Rows& out) {
   if (x.rows == 0) return;
-  const auto rows = static_cast<unsigned>(x.rows);
-  const bool together = order == ColumnOrder::kPlain || order == ColumnOrder::kFp8;
-  if (together && TakesVectors(x) && reinterpret_cast<uintptr_t>(out.values) % 16 == 0 &&
-      out.columns % kDotLaneColumns == 0) {
-    const auto kernel =
-        order == ColumnOrder::kPlain ? &SplitEightKernel<ColumnOrder::kPlain> : &SplitEightKernel<ColumnOrder::kFp8>;
-    LaunchEarly(stream, dim3(rows, Blocks(x.columns, kThreads * kDotLaneColumns)), kThreads, 0, kernel, x, out);
-    return;
-  }
-  LaunchEarly(stream, dim3(rows, Blocks(x.columns, kThreads)), kThreads, 0, SplitRowsKernel, x, order, out);
+  WithOrder(order, [&](auto chosen) {
+    constexpr ColumnOrder kOrder = decltype(chosen)::value;
+    LaunchEarly(stream, ColumnGrid(x.rows, x.columns / kDotLaneColumns), kThreads, 0,
+                TakesVectors(x) ? &SplitRowsKernel<kOrder, true> : &SplitRowsKernel<kOrder, false>, x, out);
+  });
 }
 
 void JoinTerms(cudaStream_t stream, ConstFloatView terms, FloatView out, const RowForms& forms) {
@@ -189,8 +170,9 @@ bool Bf16LinearFits(const WeightMatrix& weight, int groups) {
 
 void Bf16Linear(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
   if (rows == 0) return;
-  constexpr int64_t kManyOutputs = 16384;  // enough for all SMs by 64
-  const bool wide = weight.rows >= kManyOutputs && weight.rows % (4 * kTileRows) == 0;
+  // Enough for all SMs by 64 outputs: many of them, or many rows.
+  constexpr int64_t kManyOutputs = 16384, kManyRows = 1024;
+  const bool wide = (weight.rows >= kManyOutputs || rows >= kManyRows) && weight.rows % (4 * kTileRows) == 0;
   if (rows <= 2) return Launch<1, 1>(stream, terms, rows, weight, out);
   if (rows <= 8)
     return wide ? Launch<2, 3>(stream, terms, rows, weight, out) : Launch<1, 3>(stream, terms, rows, weight, out);

@@ -5,28 +5,28 @@
 #include "ops/cuda/experts.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/row_dot.cuh"
+#include "ops/cuda/row_forms.cuh"
 #include "ops/cuda/skinny_plan.h"
-#include "ops/cuda/skinny_rows.cuh"
 #include "ops/cuda/spread.cuh"
 
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int kGroupsOfBlock = 8;  // a warp each
-
-// Row t of x, in the order of the wide products, to the rows places[t * per_token ..].
+// Row t of x, in the order of the wide products, to the rows places[t * per_token ..]; eight columns a thread.
+template <bool kVector>
 __global__ void QuantiseSlotsKernel(ConstFloatView x, const int32_t* places, int per_token, Bf16Rows out) {
   WaitForKernelAhead();
   StartKernelBehind();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t group = int64_t{blockIdx.x} * kGroupsOfBlock + threadIdx.x / 32;
-  if (group >= x.columns / 32) return;
-  const int64_t t = blockIdx.y;
-  const int64_t column = group * 32 + lane;
-  const float value = RowOf(x, t)[column];
-  const uint16_t quantised = QuantiseInGroup(value);
+  const int64_t t = blockIdx.x;
+  const int64_t c = OwnColumn() * kDotLaneColumns;
+  if (c >= x.columns) return;
+  float values[kDotLaneColumns];
+  LoadColumns<kVector>(RowOf(x, t), c, x.columns, values);
+  uint16_t bits[kDotLaneColumns];
+  QuantiseColumns(values, bits);
   for (int k = 0; k < per_token; ++k) {
-    out.values[places[t * per_token + k] * out.columns + PlaceOf(ColumnOrder::kFp4Wide, column)] = quantised;
+    StoreInOrder<ColumnOrder::kFp4Wide>(bits, out.values + places[t * per_token + k] * out.columns, c);
   }
 }
 
@@ -66,8 +66,8 @@ __global__ void SumSlotsKernel(ConstFloatView parts, const int32_t* places, int 
 }
 
 void QuantiseSlots(cudaStream_t stream, ConstFloatView x, const int32_t* places, int per_token, const Bf16Rows& out) {
-  LaunchEarly(stream, dim3(Blocks(x.columns / 32, kGroupsOfBlock), static_cast<unsigned>(x.rows)), 32 * kGroupsOfBlock,
-              0, QuantiseSlotsKernel, x, places, per_token, out);
+  LaunchEarly(stream, ColumnGrid(x.rows, x.columns / kDotLaneColumns), kThreads, 0,
+              TakesVectors(x) ? &QuantiseSlotsKernel<true> : &QuantiseSlotsKernel<false>, x, places, per_token, out);
 }
 
 /// Hands out pieces of device memory, 256-byte aligned; with a null start it only counts.

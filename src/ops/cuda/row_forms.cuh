@@ -3,6 +3,7 @@
 #define DEEPINFER_OPS_CUDA_ROW_FORMS_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/exact_linear.h"
 #include "ops/cuda/number_formats.cuh"
@@ -20,6 +21,24 @@ constexpr bool KeepsTogether(ColumnOrder order, int count) {
   return true;
 }
 
+/// The column of `count` that is put behind column `i`, where that is at an even place; -1: none.
+constexpr int ColumnBehind(ColumnOrder order, int count, int i) {
+  for (int k = 0; k < count; ++k) {
+    if (PlaceOf(order, i) % 2 == 0 && PlaceOf(order, k) == PlaceOf(order, i) + 1) return k;
+  }
+  return -1;
+}
+
+/// Whether each `count` columns come in pairs that lie in the same way wherever they are.
+constexpr bool KeepsPairs(ColumnOrder order, int count) {
+  for (int c = 0; c < 128; ++c) {
+    if (PlaceOf(order, c) != PlaceOf(order, c - c % count) + PlaceOf(order, c % count)) return false;
+  }
+  int pairs = 0;
+  for (int i = 0; i < count; ++i) pairs += ColumnBehind(order, count, i) >= 0 ? 1 : 0;
+  return 2 * pairs == count;
+}
+
 /// Columns c .. c + kCount - 1 of a row, c a multiple of kCount, 4 or 8; the row starts at 16 bytes.
 template <ColumnOrder order, int kCount>
 __device__ __forceinline__ void StoreInOrder(const uint16_t (&bits)[kCount], uint16_t* row, int64_t c) {
@@ -35,9 +54,35 @@ __device__ __forceinline__ void StoreInOrder(const uint16_t (&bits)[kCount], uin
     } else {
       *reinterpret_cast<uint2*>(row + c) = make_uint2(words[0], words[1]);
     }
+  } else if constexpr (KeepsPairs(order, kCount)) {
+    uint16_t* const first = row + PlaceOf(order, c);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int behind = ColumnBehind(order, kCount, i);
+      if (behind < 0) continue;
+      *reinterpret_cast<uint32_t*>(first + PlaceOf(order, i)) = uint32_t{bits[behind]} << 16 | bits[i];
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) row[PlaceOf(order, c + i)] = bits[i];
+  }
+}
+static_assert(KeepsPairs(ColumnOrder::kFp8Wide, 8) && KeepsPairs(ColumnOrder::kFp4Wide, 8));
+
+/// body(std::integral_constant<ColumnOrder, order>()).
+template <typename Body>
+void WithOrder(ColumnOrder order, const Body& body) {
+  switch (order) {
+    case ColumnOrder::kPlain:
+      return body(std::integral_constant<ColumnOrder, ColumnOrder::kPlain>());
+    case ColumnOrder::kFp8:
+      return body(std::integral_constant<ColumnOrder, ColumnOrder::kFp8>());
+    case ColumnOrder::kFp4:
+      return body(std::integral_constant<ColumnOrder, ColumnOrder::kFp4>());
+    case ColumnOrder::kFp8Wide:
+      return body(std::integral_constant<ColumnOrder, ColumnOrder::kFp8Wide>());
+    case ColumnOrder::kFp4Wide:
+      return body(std::integral_constant<ColumnOrder, ColumnOrder::kFp4Wide>());
   }
 }
 
@@ -48,26 +93,32 @@ __device__ __forceinline__ void TakeTerm(float (&rest)[kCount], uint16_t (&bits)
   for (int i = 0; i < kCount; ++i) bits[i] = TakeTerm(rest[i]);
 }
 
+/// Quantises `values` by the scale of their group of 32 columns, whose 32 / kCount lanes call it together.
+template <int kCount>
+__device__ __forceinline__ void QuantiseColumns(const float (&values)[kCount], uint16_t (&bits)[kCount]) {
+  static_assert(kCount == 4 || kCount == 8);
+  constexpr unsigned kLanes = 32 / kCount;
+  const unsigned group = ((1u << kLanes) - 1) << (threadIdx.x % 32 / kLanes * kLanes);
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(values[i]));
+#pragma unroll
+  for (unsigned step = kLanes / 2; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(group, largest, static_cast<int>(step)));
+  }
+  const uint8_t scale = Fp8ScaleByte(largest);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) bits[i] = QuantiseByScale(values[i], scale);
+}
+
 /// Columns c .. c + kCount - 1 of row t in every form that is wanted. The 32 / kCount lanes that share 32 columns, a
 /// group of the quantisation, call it together.
 template <int kCount>
 __device__ __forceinline__ void StoreForms(const RowForms& forms, const float (&values)[kCount], int64_t t, int64_t c,
                                            int64_t columns) {
-  static_assert(kCount == 4 || kCount == 8);
   if (forms.fp8 != nullptr || forms.fp4 != nullptr) {
-    constexpr unsigned kLanes = 32 / kCount;
-    const unsigned group = ((1u << kLanes) - 1) << (threadIdx.x % 32 / kLanes * kLanes);
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(values[i]));
-#pragma unroll
-    for (unsigned step = kLanes / 2; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(group, largest, static_cast<int>(step)));
-    }
-    const uint8_t scale = Fp8ScaleByte(largest);
     uint16_t bits[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) bits[i] = QuantiseByScale(values[i], scale);
+    QuantiseColumns(values, bits);
     if (forms.fp8 != nullptr) StoreInOrder<ColumnOrder::kFp8>(bits, forms.fp8 + t * columns, c);
     if (forms.fp4 != nullptr) StoreInOrder<ColumnOrder::kFp4>(bits, forms.fp4 + t * columns, c);
   }

@@ -61,7 +61,8 @@ void UseSkinnyFeed(SkinnyFeed feed, int stages = 0);
 /// Launches of experts so far that used kBulk.
 int64_t BulkSkinnyLaunches();
 
-/// Activations as BF16 [T, columns]: quantised, or the terms of exact ones.
+/// Activations as BF16 [T, columns]: quantised, or the terms of exact ones. `values` are at a multiple of 16 bytes,
+/// columns a multiple of 32.
 struct Bf16Rows {
   uint16_t* values = nullptr;
   int64_t columns = 0;

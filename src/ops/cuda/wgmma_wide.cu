@@ -13,8 +13,9 @@
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/row_dot.cuh"
+#include "ops/cuda/row_forms.cuh"
 #include "ops/cuda/skinny_plan.h"
-#include "ops/cuda/skinny_rows.cuh"
 #include "ops/cuda/space_map.cuh"
 #include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
@@ -446,17 +447,24 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kWideThreads,
 #endif
 }
 
+template <bool kVector>
 __global__ void SwiGluQuantiseKernel(ConstFloatView gates, ConstFloatView ups, const float* weights, float limit,
                                      Bf16Rows hidden) {
   WaitForKernelAhead();
   StartKernelBehind();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t t = blockIdx.x;
-  for (int64_t group = threadIdx.x / 32; group < hidden.columns / 32; group += blockDim.x / 32) {
-    const int64_t column = group * 32 + lane;
-    const float value = SwiGluValue(RowOf(gates, t)[column], RowOf(ups, t)[column], limit);
-    StoreGroup(value * weights[t], ColumnOrder::kFp4Wide, hidden.values + t * hidden.columns, column);
-  }
+  const int64_t c = OwnColumn() * kDotLaneColumns;
+  if (c >= hidden.columns) return;
+  float gate[kDotLaneColumns], up[kDotLaneColumns];
+  LoadColumns<kVector>(RowOf(gates, t), c, hidden.columns, gate);
+  LoadColumns<kVector>(RowOf(ups, t), c, hidden.columns, up);
+  const float weight = weights[t];
+  float values[kDotLaneColumns];
+#pragma unroll
+  for (int i = 0; i < kDotLaneColumns; ++i) values[i] = SwiGluValue(gate[i], up[i], limit) * weight;
+  uint16_t bits[kDotLaneColumns];
+  QuantiseColumns(values, bits);
+  StoreInOrder<ColumnOrder::kFp4Wide>(bits, hidden.values + t * hidden.columns, c);
 }
 
 /// As many clusters as run at once.
@@ -521,8 +529,9 @@ bool WideExpertsProduct(cudaStream_t stream, const Bf16Rows& x, int64_t rows, co
 void SwiGluQuantise(cudaStream_t stream, ConstFloatView gate, ConstFloatView up, const float* weights, float limit,
                     const Bf16Rows& hidden) {
   if (gate.rows == 0) return;
-  LaunchEarly(stream, dim3(static_cast<unsigned>(gate.rows)), kThreads, 0, SwiGluQuantiseKernel, gate, up, weights,
-              limit, hidden);
+  LaunchEarly(stream, ColumnGrid(gate.rows, hidden.columns / kDotLaneColumns), kThreads, 0,
+              TakesVectors(gate) && TakesVectors(up) ? &SwiGluQuantiseKernel<true> : &SwiGluQuantiseKernel<false>, gate,
+              up, weights, limit, hidden);
 }
 
 }  // namespace deepinfer::cuda
