@@ -426,6 +426,36 @@ TEST_P(KvTransfers, WhatAFullQueueDidNotTakeIsOfferedAgain) {
   EXPECT_GE(engine->statistics().kv_transfers.persisted_tokens, 2 * 640);
 }
 
+TEST_P(KvTransfers, ManyAtOnceInASmallPoolAnswerAsAlone) {
+  EngineOptions options = Options();
+  options.max_num_seqs = 3;
+  auto engine = Start(options);
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    // The first three, and each of them again with another end.
+    std::vector<int32_t> prompt = ProseIds(*engine, 560 + 30 * i, 100 * (i % 3));
+    if (i >= 3) std::ranges::reverse(prompt.begin() + 450, prompt.end());
+    requests.push_back(Ask(prompt, i % 3 == 1 ? ReplayMode::kBounded : ReplayMode::kExact));
+    requests.back().no_store = true;
+  }
+  const std::vector<Generation> alone = RunAlone(*engine, requests);
+  for (GenerationRequest& request : requests) request.no_store = false;
+  options.kv_memory_bytes = 34 * engine->plan().kv.block_bytes;  // blocks are lost and fetched all the time
+  engine = Start(options);
+  std::vector<size_t> order = {0, 1, 2, 3, 4, 5};
+  Random random(RunSeed("many at once"));
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = order.size() - 1; i > 0; --i) {
+      std::swap(order[i], order[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i)))]);
+    }
+    const std::vector<Generation> together = RunTogether(*engine, requests, order);
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(Difference(alone[i], together[i]), "") << round << " " << i;
+    ASSERT_TRUE(engine->FlushTiers(kLong));
+  }
+  EXPECT_GT(engine->statistics().kv_transfers.fetched_tokens, 0);
+  ExpectNothingHeld(*engine);
+}
+
 TEST_P(KvTransfers, StagingMemoryIsPlanned) {
   const auto engine = Start();
   int64_t planned = 0;
