@@ -399,6 +399,7 @@ TEST_P(KvTransfers, ATierThatHangsLeavesRequestsTheirMemory) {
 }
 
 TEST_P(KvTransfers, DevicesWithOtherNumericsDoNotMeet) {
+  EXPECT_EQ(MakeCpuOps(1)->numerics(), "cpu");  // or what CPUs have left everywhere would be lost
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 700);
   Answer(*engine, Ask(prompt));
