@@ -1,8 +1,8 @@
 // DeviceMemory: zero-filled memory that a device computes on: host memory for the CPU, its own memory for a GPU.
 //
-// Only Ops of that device read and write it; data() may be used for address arithmetic anywhere, and be dereferenced
-// where host_addressable(). Thread-safety: as a pointer. Ownership: owns its bytes; move-only; must not outlive the
-// device's Ops. A device may run ops later than they are called: Ops::Finish() goes before the memory they use goes.
+// Only Ops of that device read and write memory of Ops::Allocate(); data() may be used for address arithmetic anywhere.
+// Thread-safety: as a pointer. Ownership: owns its bytes; move-only; must not outlive the device's Ops. A device may
+// run ops later than they are called: Ops::Finish() goes before the memory they use goes.
 #ifndef DEEPINFER_BASE_DEVICE_MEMORY_H_
 #define DEEPINFER_BASE_DEVICE_MEMORY_H_
 
@@ -48,7 +48,6 @@ class DeviceMemory {
   /// On a 64-byte boundary.
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  bool host_addressable() const { return free_ == nullptr; }
 
  private:
   void Release() {
@@ -59,6 +58,13 @@ class DeviceMemory {
   uint8_t* data_ = nullptr;
   int64_t bytes_ = 0;
   Free free_ = nullptr;
+};
+
+/// Bytes on their way between memory of the host and memory of a device.
+struct MemoryPiece {
+  const void* from = nullptr;
+  void* to = nullptr;
+  int64_t bytes = 0;
 };
 
 /// Ops::Allocate of some device.

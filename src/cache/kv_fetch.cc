@@ -43,6 +43,14 @@ bool KvFetch::Stop() {
   return !reading_;
 }
 
+void KvFetch::Arrive(std::span<const Arrival> blocks) {
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals_.insert(arrivals_.end(), blocks.begin(), blocks.end());
+  }
+  if (on_news_) on_news_();
+}
+
 void KvFetch::Finish() {
   {
     const std::lock_guard lock(mutex_);
@@ -87,7 +95,7 @@ std::shared_ptr<KvFetch> TierStore::Locate(const KvScope& scope, std::vector<KvK
 void TierStore::Read(const std::shared_ptr<KvFetch>& fetch, std::vector<KvRead> blocks, std::vector<KvRead> rings) {
   fetch->reads_ = std::move(blocks);
   fetch->rings_ = std::move(rings);
-  Post([this, fetch] { ReadNow(*fetch); });
+  Post([this, fetch] { ReadNow(fetch); });
 }
 
 void TierStore::Abandon(const std::shared_ptr<KvFetch>& fetch) { fetch->Finish(); }
@@ -190,13 +198,15 @@ void TierStore::CopyToHost(const KvScope& scope, std::span<const KvRead> reads, 
   }
 }
 
-void TierStore::ReadNow(KvFetch& fetch) {
+void TierStore::ReadNow(const std::shared_ptr<KvFetch>& shared) {
+  KvFetch& fetch = *shared;
   const auto stopped = [&] {
     const std::lock_guard lock(fetch.mutex_);
     fetch.reading_ |= !fetch.stop_;
     return fetch.stop_;
   };
   if (stopped()) return fetch.Finish();
+  KvLanding* const landing = options_.landing;
   const std::span<KvRead> reads = fetch.reads_;
   std::vector<uint8_t> from(reads.size() + 1);
   bool whole = true;
@@ -206,16 +216,32 @@ void TierStore::ReadNow(KvFetch& fetch) {
       bytes += std::ssize(reads[end].payload);
     const std::span<KvRead> chunk = reads.subspan(at, end - at);
     const std::span<uint8_t> chunk_from = std::span(from).subspan(at, end - at);
+    uint8_t* const memory = landing == nullptr ? nullptr : landing->Take();
+    if (landing != nullptr && memory == nullptr) break;
+    std::vector<MemoryPiece> pieces;
+    if (memory != nullptr) {
+      uint8_t* next = memory;
+      for (KvRead& read : chunk) {
+        pieces.push_back({next, read.payload.data(), std::ssize(read.payload)});
+        read.payload = {next, read.payload.size()};
+        next += read.payload.size();
+      }
+    }
     ReadChunk(chunk, chunk_from);
     CopyToHost(fetch.scope_, chunk, chunk_from);
     const auto missing = std::ranges::find(chunk, false, &KvRead::found);
     const auto good = static_cast<size_t>(missing - chunk.begin());
     whole = good == chunk.size();
-    {
-      const std::lock_guard lock(fetch.mutex_);
-      for (size_t i = 0; i < good; ++i) fetch.arrivals_.push_back({chunk_from[i], chunk[i].expires_at});
+    std::vector<KvFetch::Arrival> arrivals;
+    for (size_t i = 0; i < good; ++i) arrivals.push_back({chunk_from[i], chunk[i].expires_at});
+    if (landing == nullptr) {
+      fetch.Arrive(arrivals);
+    } else {
+      pieces.resize(good);
+      landing->Land(memory, std::move(pieces), [shared, arrivals = std::move(arrivals)](bool landed) {
+        if (landed) shared->Arrive(arrivals);
+      });
     }
-    if (fetch.on_news_) fetch.on_news_();
     at = end;
   }
   if (!fetch.rings_.empty() && !stopped()) {
@@ -224,7 +250,8 @@ void TierStore::ReadNow(KvFetch& fetch) {
     const std::lock_guard lock(fetch.mutex_);
     fetch.arrived_rings_ = fetch.rings_.front().found;
   }
-  fetch.Finish();
+  if (landing == nullptr) return fetch.Finish();
+  landing->Land(nullptr, {}, [shared](bool) { shared->Finish(); });
 }
 
 }  // namespace deepinfer

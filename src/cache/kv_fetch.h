@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "cache/kv_record.h"
@@ -45,6 +46,8 @@ class KvFetch {
  private:
   friend class TierStore;
 
+  /// The next blocks are where they are wanted.
+  void Arrive(std::span<const Arrival> blocks);
   /// Ends the fetch; the last thing that its threads do with it.
   void Finish();
 

@@ -76,6 +76,11 @@ void KvBatch::Add(const KvWrite& write) {
   writes.push_back(own);
 }
 
+void KvBatch::Append(KvBatch batch) {
+  writes.insert(writes.end(), batch.writes.begin(), batch.writes.end());
+  for (KvSlab& slab : batch.slabs) slabs.push_back(std::move(slab));
+}
+
 int64_t KvBatch::payload_bytes() const {
   int64_t bytes = 0;
   for (const KvWrite& write : writes) bytes += std::ssize(write.payload);

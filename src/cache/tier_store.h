@@ -26,6 +26,7 @@
 
 #include "base/aligned_buffer.h"
 #include "cache/kv_fetch.h"
+#include "cache/kv_landing.h"
 #include "cache/kv_tier.h"
 #include "deepinfer/status.h"
 
@@ -47,6 +48,8 @@ struct TierStoreOptions {
   /// other way.
   double computing_bytes_per_second = 16e6;
   std::function<double()> stopwatch;  ///< seconds, to time reads with; empty: the program's clock
+  /// How payloads of blocks get to where they are wanted; null: tiers write there. Outlives the store.
+  KvLanding* landing = nullptr;
 };
 
 /// Memory of batches, resident as far as it is used. A few slabs are kept for the next batches: pages of new memory
@@ -78,6 +81,8 @@ struct KvBatch {
 
   /// Copies ids and payload.
   void Add(const KvWrite& write);
+  /// Takes over what another batch has; `done` stays.
+  void Append(KvBatch batch);
   int64_t payload_bytes() const;
 };
 
@@ -177,7 +182,7 @@ class TierStore {
   void RunFetches();
   void Post(std::function<void()> task);
   void LocateNow(KvFetch& fetch);
-  void ReadNow(KvFetch& fetch);
+  void ReadNow(const std::shared_ptr<KvFetch>& fetch);
   /// Reads what is missing from every tier in turn; `from` gets the tier of each that was found.
   void ReadChunk(std::span<KvRead> reads, std::span<uint8_t> from);
   void CopyToHost(const KvScope& scope, std::span<const KvRead> reads, std::span<const uint8_t> from);

@@ -78,17 +78,16 @@ Result<Generation> Engine::Generate(GenerationRequest request) {
 }
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options,
-                                                       const KvTierFactory& make_tiers) {
+                                                       const KvTierFactory& make_tiers, std::unique_ptr<Ops> ops) {
   DEEPINFER_RETURN_IF_ERROR(options.Validate());
   const int threads = options.threads > 0 ? options.threads : AvailableThreads();
-  const bool tiers_of_cpu =
-      make_tiers || !options.kv_disk.empty() || !options.kv_shared.empty() || !options.kv_host_file.empty();
   std::string device_note;
-  DEEPINFER_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options.device, threads));
+  if (ops == nullptr) {
+    DEEPINFER_ASSIGN_OR_RETURN(ops, MakeOps(options.device, threads));
+  }
   Result<int64_t> room = FreeBytes(*ops, *files.checkpoint);
-  if (options.device == "auto" && !ops->computes_on_host_memory() && (!room.ok() || tiers_of_cpu)) {
-    device_note =
-        room.ok() ? "the GPU is not used: KV tiers need the CPU" : "the GPU is not used: " + room.status().message();
+  if (options.device == "auto" && !ops->computes_on_host_memory() && !room.ok()) {
+    device_note = "the GPU is not used: " + room.status().message();
     DEEPINFER_ASSIGN_OR_RETURN(ops, MakeOps("cpu", threads));
     room = FreeBytes(*ops, *files.checkpoint);
   }
@@ -103,6 +102,10 @@ Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const E
   for (const PlannedMemory& line : engine->memory_plan()) {
     if (line.at_start) planned += line.bytes;
     if (line.key == "kv_tiers") tiers = line.bytes;
+  }
+  if (!engine->ops_->computes_on_host_memory()) {
+    planned -= tiers;
+    DEEPINFER_RETURN_IF_ERROR(CheckTierMemory(tiers));
   }
   if (free_bytes > 0 && planned > free_bytes) {
     return Status::ResourceExhausted(
@@ -178,30 +181,27 @@ Status EngineCore::Build(const KvTierFactory& make_tiers) {
 
 Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
   if (!plan_.options.prefix_cache) return Status::Ok();
-  if (!ops_->computes_on_host_memory()) {
-    EngineOptions& options = plan_.options;
-    if (make_tiers || !options.kv_disk.empty() || !options.kv_shared.empty() || !options.kv_host_file.empty()) {
-      return Status::Unsupported(
-          "device: KV tiers (kv_host_file, kv_disk, kv_shared) need the CPU; leave them out or set device to cpu");
-    }
-    // `serve` has a small private one unless told otherwise.
-    if (options.kv_host_bytes > 0) device_note_ = "the host tier is off: KV tiers need --device cpu";
-    options.kv_host_bytes = 0;
-    return Status::Ok();
-  }
   std::optional<KvKey> secret;
   if (!plan_.options.kv_key_file.empty()) {
     DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(plan_.options.kv_key_file));
   }
-  kv_namespace_ = NamespaceOf(files_, fingerprint_, plan_, secret);
+  kv_namespace_ = NamespaceOf(files_, fingerprint_, plan_, ops_->numerics(), secret);
   DEEPINFER_ASSIGN_OR_RETURN(
       KvTiers tiers, make_tiers ? make_tiers(kv_namespace_) : MakeKvTiers(plan_.options, kv_namespace_, secret));
   if (tiers.nearest_first.empty()) return Status::Ok();
   tiers.store.block_bytes = plan_.kv.block_bytes;
+  if (!ops_->computes_on_host_memory()) {
+    const int64_t chunk = std::max(tiers.store.chunk_bytes, KvTransfers::kPieceBytes) + plan_.kv.block_bytes;
+    DEEPINFER_ASSIGN_OR_RETURN(copies_, BlockCopies::Create(*ops_, chunk, [this](std::function<void()> task) {
+                                 device_->Post(std::move(task));
+                               }));
+    tiers.store.landing = copies_.get();
+  }
   store_ = std::make_unique<TierStore>(std::move(tiers.nearest_first), tiers.store);
   KvTransferOptions transfers = tiers.transfers;
   transfers.least_tokens = plan_.options.kv_least_tokens;
-  transfers_ = std::make_unique<KvTransfers>(*kv_, *store_, transfers, [inbox = inbox_] { inbox->Wake(); });
+  transfers_ = std::make_unique<KvTransfers>(
+      *kv_, *store_, transfers, [inbox = inbox_] { inbox->Wake(); }, copies_.get());
   return Status::Ok();
 }
 
@@ -214,6 +214,8 @@ EngineCore::~EngineCore() {
     inbox_->changed.notify_all();
     thread_.join();
   }
+  // Fetches must not hand over any more when the device's thread goes.
+  if (copies_ != nullptr) copies_->Close();
 }
 
 std::string EngineCore::warning() const {
@@ -481,10 +483,6 @@ void EngineCore::Learn(std::span<const float> confidence, const SlotResult& slot
   device_->Post([this, calibration = calibration_] { executor_->drafter().SetCalibration(calibration); });
 }
 
-Result<Calibration> EngineCore::FitCalibration() const {
-  return deepinfer::FitCalibration(*observations_, fingerprint_);
-}
-
 void EngineCore::PublishStatistics() {
   const SchedulerCounts counts = scheduler_->counts();
   const auto copy = [](std::span<const int64_t> from, std::vector<int64_t>* to) {
@@ -590,7 +588,8 @@ std::vector<PlannedMemory> EngineCore::memory_plan() const {
       {"tables", "page tables, token ids and sampling rules", executor_->bytes()},
       {"token_map", "Engram token map", std::ssize(files_.token_map) * static_cast<int64_t>(sizeof(int32_t))},
       {"kv_tiers", "tiers behind the KV pool: host memory, indices and buffers",
-       store_ == nullptr ? 0 : store_->memory_bytes() + transfers_->bytes()},
+       store_ == nullptr ? 0
+                         : store_->memory_bytes() + transfers_->bytes() + (copies_ == nullptr ? 0 : copies_->bytes())},
       {"grammars", fmt::format("grammars of {} answers and those kept for later, at most", chosen.max_num_seqs),
        grammars_->most_bytes(chosen.max_num_seqs, 1 + chosen.draft_length), false},
   };

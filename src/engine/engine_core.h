@@ -28,9 +28,11 @@ namespace deepinfer {
 
 class EngineCore final : public Engine {
  public:
-  /// `make_tiers`: what is behind the KV pool; empty: what the options say.
+  /// `make_tiers`: what is behind the KV pool; empty: what the options say. `ops`: what computes; null: the device that
+  /// the options name.
   static Result<std::unique_ptr<EngineCore>> Create(ModelFiles files, const EngineOptions& options,
-                                                    const KvTierFactory& make_tiers = {});
+                                                    const KvTierFactory& make_tiers = {},
+                                                    std::unique_ptr<Ops> ops = nullptr);
   ~EngineCore() override;
 
   const EngineOptions& options() const override { return plan_.options; }
@@ -48,11 +50,17 @@ class EngineCore final : public Engine {
   const StepProfile& profile() const { return profile_; }
   /// Null without tiers.
   TierStore* tiers() { return store_.get(); }
+  /// Waits until the tiers have what ended requests left them; false: not within so many seconds. Only with tiers.
+  bool FlushTiers(double seconds) {
+    if (copies_ != nullptr) copies_->Wait();
+    return store_->Flush(seconds);
+  }
+  const KvNamespace& kv_namespace() const { return kv_namespace_; }
   /// Compiles grammars for GenerationRequest::grammar; any thread.
   GrammarCompiler& grammars() { return *grammars_; }
 
   /// From the blocks of drafts so far. Only while nothing runs (WaitIdle).
-  Result<Calibration> FitCalibration() const;
+  Result<Calibration> FitCalibration() const { return deepinfer::FitCalibration(*observations_, fingerprint_); }
   const std::string& fingerprint() const { return fingerprint_; }
   const EnginePlan& plan() const { return plan_; }
 
@@ -84,7 +92,9 @@ class EngineCore final : public Engine {
   StepProfile profile_;
   std::unique_ptr<KvManager> kv_;
   KvNamespace kv_namespace_;
-  // Both null without tiers. The store is destroyed first: until then it may read the pool.
+  // Null without tiers. The store is destroyed first: until then it may read the pool. The copies are null on the CPU,
+  // too; they lend the store memory.
+  std::unique_ptr<BlockCopies> copies_;
   std::unique_ptr<KvTransfers> transfers_;
   std::unique_ptr<TierStore> store_;
   std::unique_ptr<StepExecutor> executor_;

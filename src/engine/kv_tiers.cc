@@ -13,6 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/machine.h"
 #include "cache/disk_tier.h"
 #include "cache/file_system.h"
 #include "cache/host_tier.h"
@@ -98,14 +99,14 @@ Result<KvKey> ReadKvSecret(const std::string& path) {
 }
 
 KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan,
-                        const std::optional<KvKey>& secret) {
+                        std::string_view numerics, const std::optional<KvKey>& secret) {
   nlohmann::ordered_json description;
   description["checkpoint"] = fingerprint;
   description["weights"] = ContentFingerprint(*files.checkpoint);
   description["tokenizer"] = HashOfFile(files.checkpoint->directory() / "tokenizer.json");
   description["token_map"] =
       fmt::format("{:016x}", XXH3_64bits(files.token_map.data(), files.token_map.size() * sizeof(files.token_map[0])));
-  description["backend"] = "cpu";
+  description["backend"] = numerics;
   description["activations"] = plan.model.activation == ActivationFormat::kExact ? "f32" : "fp8";
   description["block_tokens"] = kKvBlockTokens;
   description["numerics"] = kNumericsVersion;
@@ -150,6 +151,14 @@ Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& nam
                                         BytesOr(options.kv_shared_bytes, kSharedBytes), codec, &tiers));
   }
   return tiers;
+}
+
+Status CheckTierMemory(int64_t bytes) {
+  const int64_t free = FindMemory().available;
+  if (free == 0 || bytes <= free) return Status::Ok();
+  return Status::ResourceExhausted(fmt::format(
+      "the KV tiers need {} of host memory, {} are free; lower kv_host_bytes, kv_disk_bytes or kv_shared_bytes",
+      HumanBytes(bytes), HumanBytes(free)));
 }
 
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports) {

@@ -22,7 +22,8 @@
 
 namespace deepinfer {
 
-/// Goes up whenever a kernel, or the order of a reduction, changes a bit of a KV row or of a window ring.
+/// Goes up whenever a kernel of the CPU, or the order of a reduction, changes a bit of a KV row or of a window ring.
+/// GPUs have a number of their own (ops/cuda/cuda_ops.h).
 inline constexpr int kNumericsVersion = 1;
 
 struct KvTiers {
@@ -33,9 +34,10 @@ struct KvTiers {
 
 using KvTierFactory = std::function<Result<KvTiers>(const KvNamespace& name_space)>;
 
-/// Covers the checkpoint, tokenizer, activation format, block and ring layout, numerics and the key of encryption.
+/// Covers the checkpoint, tokenizer, activation format, block and ring layout, the numerics of the Ops and the key of
+/// encryption.
 KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, const EnginePlan& plan,
-                        const std::optional<KvKey>& secret = std::nullopt);
+                        std::string_view numerics, const std::optional<KvKey>& secret = std::nullopt);
 
 /// Rows of different replay settings, or of different salts, are never mixed.
 KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt);
@@ -46,6 +48,9 @@ Result<KvKey> ReadKvSecret(const std::string& path);
 /// None when the options ask for none. kInvalidArgument names the option.
 Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space,
                             const std::optional<KvKey>& secret);
+
+/// Of a GPU's engine, whose other memory is the device's: kResourceExhausted when the host has not so much.
+Status CheckTierMemory(int64_t bytes);
 
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports);
 

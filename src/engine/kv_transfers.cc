@@ -11,8 +11,6 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kTryAgain = 32;
-/// Payload of a batch.
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
 /// A record that is used goes to the tiers again after so long: its life is renewed, or it is written anew where it was
 /// lost.
 constexpr int64_t kOfferAgainSeconds = 600;
@@ -58,8 +56,9 @@ struct KvTransfers::Fetching {
   const KvKey& parent(int64_t block) const { return block == 0 ? root : keys[static_cast<size_t>(block - 1)]; }
 };
 
-KvTransfers::KvTransfers(KvManager& kv, TierStore& store, const KvTransferOptions& options, std::function<void()> wake)
-    : kv_(kv), store_(store), options_(options), wake_(std::move(wake)) {
+KvTransfers::KvTransfers(KvManager& kv, TierStore& store, const KvTransferOptions& options, std::function<void()> wake,
+                         BlockCopies* copies)
+    : kv_(kv), store_(store), options_(options), wake_(std::move(wake)), copies_(copies) {
   const auto nodes = static_cast<size_t>(kv.blocks().block_count());
   kept_blocks_.resize(nodes);
   kept_rings_.resize(nodes);
@@ -220,6 +219,14 @@ bool KvTransfers::Kept(const Mark& mark, const KvKey& key, int64_t now, int64_t 
   return mark.key == MarkOf(key) && now < mark.expires_at && expires <= mark.expires_at + kOfferAgainSeconds;
 }
 
+void KvTransfers::ForgetLost() {
+  const std::lock_guard lock(lost_mutex_);
+  for (const auto& [place, mark] : lost_) {
+    if (*place == mark) *place = {};
+  }
+  lost_.clear();
+}
+
 void KvTransfers::AfterStep(Request* request) {
   if (request->transfer.no_store) return;
   const int64_t fresh = (request->cache.published - request->transfer.persisted) * kKvBlockTokens;
@@ -282,21 +289,50 @@ void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
   }
   const int64_t now = options_.clock();
   const int64_t expires = now + transfer.ttl_seconds;
-  KvBatch batch;
-  std::vector<std::pair<Mark*, Mark>> marks;
+  ForgetLost();
+  OutgoingRecords piece;
+  int64_t piece_bytes = 0;
+  Marks marks;
+  const auto refused = copies_ == nullptr ? nullptr : std::make_shared<bool>(false);
   // False: a tier has too much to write; what it did not take is offered again when it is seen again.
   const auto send = [&] {
-    if (batch.writes.empty()) return true;
-    if (!store_.Store(std::exchange(batch, {}))) return false;
+    if (marks.empty()) return true;
+    piece_bytes = 0;
+    if (copies_ == nullptr) {
+      if (!store_.Store(std::exchange(piece.batch, {}))) return false;
+    }
     for (const auto& [place, mark] : marks) *place = mark;
+    if (copies_ != nullptr) {
+      piece.refused = refused;
+      piece.lost = [this, marks] {
+        const std::lock_guard lock(lost_mutex_);
+        lost_.insert(lost_.end(), marks.begin(), marks.end());
+      };
+      copies_->Keep(std::exchange(piece, {}), store_);
+    }
     marks.clear();
     return true;
   };
   const auto add = [&](KvRecordKind kind, int64_t block, const uint8_t* payload, int64_t bytes, Mark* place) {
-    if (batch.payload_bytes() + bytes > kPieceBytes && !send()) return false;
+    if (piece_bytes + bytes > kPieceBytes && !send()) return false;
+    piece_bytes += bytes;
     const KvKey& key = transfer.keys[static_cast<size_t>(block)];
-    batch.Add({kind, transfer.scope, key, ParentOf(transfer, block), block * kKvBlockTokens,
-               IdsOfBlock(request->ids, block), std::span(payload, static_cast<size_t>(bytes)), expires});
+    const std::span<const int32_t> ids = IdsOfBlock(request->ids, block);
+    const KvWrite write = {kind,
+                           transfer.scope,
+                           key,
+                           ParentOf(transfer, block),
+                           block * kKvBlockTokens,
+                           ids,
+                           std::span(payload, static_cast<size_t>(bytes)),
+                           expires};
+    // Rings are host memory everywhere.
+    if (copies_ != nullptr && kind == KvRecordKind::kBlock) {
+      piece.blocks.push_back(write);
+      piece.ids.insert(piece.ids.end(), ids.begin(), ids.end());
+    } else {
+      piece.batch.Add(write);
+    }
     marks.emplace_back(place, Mark{MarkOf(key), expires});
     return true;
   };

@@ -6,7 +6,8 @@
 //            At the deadline the request goes on with what has arrived without a hole.
 //   persist  at the end of the input, every persist_interval tokens of a long one, and at the end of the output: all
 //            blocks of the path that are not kept yet, and window rings where resuming would be far. They are copied:
-//            a tier that hangs must not keep a block of the pool.
+//            a tier that hangs must not keep a block of the pool. Of a GPU they are copied between two steps
+//            (engine/block_copies.h), and fetches come in the same way.
 //
 // Promise 3 holds because a record's key covers everything that its bytes depend on, and admission treats what has
 // arrived as it treats what was computed here.
@@ -21,10 +22,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/tier_store.h"
 #include "deepinfer/engine.h"
+#include "engine/block_copies.h"
 #include "engine/request.h"
 #include "engine/sequence_cache.h"
 
@@ -42,7 +45,12 @@ struct KvTransferOptions {
 
 class KvTransfers {
  public:
-  KvTransfers(KvManager& kv, TierStore& store, const KvTransferOptions& options, std::function<void()> wake);
+  /// Payload that is handed to the tiers at once, or one record that is larger.
+  static constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+  /// `copies`: how blocks get out of device memory; null: they lie in host memory.
+  KvTransfers(KvManager& kv, TierStore& store, const KvTransferOptions& options, std::function<void()> wake,
+              BlockCopies* copies = nullptr);
   ~KvTransfers();
 
   /// A request has arrived. `seconds_per_token`: of its prefill, 0: not known. Afterwards request->transfer.waiting
@@ -72,7 +80,9 @@ class KvTransfers {
   struct Mark {
     uint64_t key = 0;
     int64_t expires_at = 0;
+    bool operator==(const Mark&) const = default;
   };
+  using Marks = std::vector<std::pair<Mark*, Mark>>;  // places, and what stands there once it is kept
 
   void StartReading(Fetching* fetching, double now, int64_t reserve);
   void TakeArrived(Fetching* fetching);
@@ -81,16 +91,20 @@ class KvTransfers {
   void Persist(NodeId deepest, Request* request, bool input_ended);
   std::vector<NodeId> ChooseRings(const std::vector<NodeId>& path, const Request& request, bool input_ended,
                                   int64_t now, int64_t expires) const;
+  void ForgetLost();
   static bool Kept(const Mark& mark, const KvKey& key, int64_t now, int64_t expires);
 
   KvManager& kv_;
   TierStore& store_;
   KvTransferOptions options_;
   std::function<void()> wake_;
+  BlockCopies* copies_;
   std::vector<std::unique_ptr<Fetching>> fetching_;
   // By node. A node that holds another block by now has another key.
   std::vector<Mark> kept_blocks_;
   std::vector<Mark> kept_rings_;
+  std::mutex lost_mutex_;
+  Marks lost_;        // by the device's thread: not kept after all
   int64_t slow_ = 0;  // fetches that computing would have outrun
   KvTransferCounts counts_;
 };

@@ -106,6 +106,8 @@ class Ops {
 
   /// "reference", "cpu (AVX3_DL)", ...
   virtual std::string_view name() const = 0;
+  /// What the bits of results depend on: Ops of equal numerics compute equal ones. "cpu" for all of the CPU.
+  virtual std::string_view numerics() const { return "cpu"; }
 
   /// Allocates scratch for these limits; call once before the first op, again to grow.
   virtual Status Reserve(const ScratchLimits& limits) = 0;
@@ -125,6 +127,17 @@ class Ops {
   /// Copies from memory of Allocate() and waits for it.
   virtual void CopyOut(const void* from, void* host, int64_t bytes) {
     std::memcpy(host, from, static_cast<size_t>(bytes));
+  }
+  /// Host memory that pieces are copied from and to the fastest; a GPU has it page-locked.
+  virtual Result<DeviceMemory> AllocateStaging(int64_t bytes) { return DeviceMemory::OnHost(bytes); }
+  /// CopyIn and CopyOut of every piece, waiting once. An error of the device is final: nothing was copied.
+  virtual Status CopyPiecesIn(std::span<const MemoryPiece> pieces) {
+    for (const MemoryPiece& piece : pieces) CopyIn(piece.from, piece.to, piece.bytes);
+    return Finish();
+  }
+  virtual Status CopyPiecesOut(std::span<const MemoryPiece> pieces) {
+    for (const MemoryPiece& piece : pieces) CopyOut(piece.from, piece.to, piece.bytes);
+    return Finish();
   }
   /// Waits for all ops so far. An error of the device is final: outputs since then mean nothing.
   virtual Status Finish() { return Status::Ok(); }

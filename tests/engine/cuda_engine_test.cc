@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "../app/temporary_folder.h"
 #include "engine_fixture.h"
 
 namespace deepinfer::test {
@@ -77,6 +78,74 @@ TEST_P(CudaEngine, GreedyAnswersAreThoseOfTheCpu) {
       requests.size(), parted, widest, largest);
   EXPECT_LT(largest, 0.3);
   ExpectNothingHeld(*engine);
+}
+
+/// Engines on the disk tier of a folder; an empty name: without one.
+class CudaTiers : public testing::Test {
+ protected:
+  std::unique_ptr<EngineCore> Start(const std::string& device, const std::filesystem::path& folder) const {
+    EngineOptions options;
+    options.device = device;
+    options.max_num_seqs = 4;
+    options.max_model_len = 8192;
+    options.replay_grid = 512;
+    options.draft_length = 3;
+    options.profile_steps = false;
+    options.kv_disk = folder.string();
+    options.kv_memory_bytes = int64_t{64} << 20;
+    return MakeEngine("nano", options);
+  }
+  static GenerationRequest Ask(const EngineCore& engine, int64_t tokens, ReplayMode mode) {
+    GenerationRequest request;
+    request.prompt = ProseIds(engine, tokens);
+    request.sampling.temperature = 1;
+    request.sampling.seed = 7;
+    request.sampling.max_tokens = 24;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 20;
+    request.replay = mode;
+    return request;
+  }
+  static Generation Answer(EngineCore& engine, const GenerationRequest& request) {
+    Result<Generation> result = engine.Generate(request);
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return result.ok() ? std::move(*result) : Generation();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(CudaTiers, ARestartFindsItsPrefixOnDiskAndAnswersWithTheBitsOfAColdRun) {
+  for (const ReplayMode mode : {ReplayMode::kExact, ReplayMode::kBounded}) {
+    for (const int64_t tokens : {700, 5000}) {
+      const std::string name = std::to_string(tokens) + (mode == ReplayMode::kExact ? "exact" : "bounded");
+      auto engine = Start("cuda", {});
+      const GenerationRequest request = Ask(*engine, tokens, mode);
+      const Generation cold = Answer(*engine, request);
+      engine = Start("cuda", folder_.path() / name);
+      EXPECT_EQ(Difference(cold, Answer(*engine, request)), "") << name;
+      ASSERT_TRUE(engine->FlushTiers(60));
+      engine = Start("cuda", folder_.path() / name);
+      const Generation warm = Answer(*engine, request);
+      EXPECT_EQ(Difference(cold, warm), "") << name;
+      EXPECT_EQ(warm.cached_tokens, (tokens - 1) / 64 * 64) << name;
+      EXPECT_EQ(engine->statistics().kv_tiers[0].corrupt, 0);
+      ExpectNothingHeld(*engine);
+    }
+  }
+}
+
+TEST_F(CudaTiers, WhatTheCpuLeftIsNotFound) {
+  auto engine = Start("cpu", folder_.path());
+  const GenerationRequest request = Ask(*engine, 700, ReplayMode::kExact);
+  Answer(*engine, request);
+  ASSERT_TRUE(engine->FlushTiers(60));
+  engine = Start("cuda", folder_.path());
+  EXPECT_EQ(Answer(*engine, request).cached_tokens, 0);
+  ASSERT_TRUE(engine->FlushTiers(60));
+  for (const char* const device : {"cpu", "cuda"}) {
+    EXPECT_EQ(Answer(*Start(device, folder_.path()), request).cached_tokens, 640) << device;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Activations, CudaEngine, testing::Values("f32act", "fp8act"),

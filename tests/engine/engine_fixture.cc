@@ -39,10 +39,11 @@ static ModelFiles LoadTestModel(const std::string& model) {
 }
 
 std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& asked,
-                                       const KvTierFactory& make_tiers) {
+                                       const KvTierFactory& make_tiers, std::unique_ptr<Ops> ops) {
   EngineOptions options = asked;
   options.store_calibration = false;  // the folders are the repository's
-  Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(LoadTestModel(model), options, make_tiers);
+  Result<std::unique_ptr<EngineCore>> engine =
+      EngineCore::Create(LoadTestModel(model), options, make_tiers, std::move(ops));
   if (!engine.ok()) {
     ADD_FAILURE() << engine.status().message();
     std::abort();

@@ -14,7 +14,7 @@ namespace deepinfer::test {
 
 /// An engine on "nano" or "tiny2"; the test ends when it cannot be made.
 std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& options,
-                                       const KvTierFactory& make_tiers = {});
+                                       const KvTierFactory& make_tiers = {}, std::unique_ptr<Ops> ops = nullptr);
 
 /// A seed for this run: $DEEPINFER_TEST_SEED, else random; printed, so that a failure can be repeated.
 uint64_t RunSeed(const char* what);

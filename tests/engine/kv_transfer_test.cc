@@ -12,12 +12,25 @@
 #include <vector>
 
 #include "../cache/memory_tier.h"
+#include "device_ops.h"
 #include "engine_fixture.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace deepinfer::test {
 namespace {
 
 constexpr double kLong = 60;  // seconds; reached only by a test that fails
+
+// Where blocks lie: host memory, memory that only ops may touch, a GPU's.
+constexpr char kHost[] = "Host";
+constexpr char kDevice[] = "Device";
+constexpr char kGpu[] = "Gpu";
+
+std::vector<std::string> Devices() {
+  std::vector<std::string> devices = {kHost, kDevice};
+  if (CountCudaDevices() > 0) devices.emplace_back(kGpu);
+  return devices;
+}
 
 EngineOptions Options() {
   EngineOptions options;
@@ -31,10 +44,14 @@ EngineOptions Options() {
 }
 
 /// Engines that find what the ones before them have left.
-class KvTransfers : public testing::Test {
+class KvTransfers : public testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<EngineCore> Start(const EngineOptions& options = Options()) {
-    return MakeEngine("nano", options, [this](const KvNamespace& name_space) {
+  std::unique_ptr<EngineCore> Start(const EngineOptions& asked = Options()) { return StartOn(GetParam(), asked); }
+
+  std::unique_ptr<EngineCore> StartOn(const std::string& device, const EngineOptions& asked = Options()) {
+    EngineOptions options = asked;
+    options.device = device == kGpu ? "cuda" : "cpu";
+    const auto make_tiers = [this](const KvNamespace& name_space) {
       KvTiers tiers;
       if (with_host_) tiers.nearest_first.push_back(std::make_unique<MemoryTier>("host", name_space, host_));
       tiers.nearest_first.push_back(std::make_unique<MemoryTier>("disk", name_space, disk_));
@@ -42,13 +59,15 @@ class KvTransfers : public testing::Test {
       tiers.store.most_probe_seconds = 0.001;
       tiers.store.stopwatch = [this, now = 0.0]() mutable { return now += seconds_per_look_; };
       tiers.store.chunk_bytes = 4 * name_space.block_bytes;
+      tiers.store.queue_bytes = queue_bytes_;
       tiers.transfers.deadline_seconds = deadline_seconds_;
       tiers.transfers.gate = gate_;
       tiers.transfers.clock = [this] { return now_; };
       tiers.transfers.persist_interval = 512;
       tiers.transfers.rings_interval = rings_interval_;
       return Result<KvTiers>(std::move(tiers));
-    });
+    };
+    return MakeEngine("nano", options, make_tiers, device == kDevice ? MakeDeviceOps() : nullptr);
   }
 
   static GenerationRequest Ask(std::vector<int32_t> prompt, ReplayMode mode = ReplayMode::kExact,
@@ -85,16 +104,17 @@ class KvTransfers : public testing::Test {
   double deadline_seconds_ = kLong;
   bool gate_ = false;
   double seconds_per_look_ = 0;
+  int64_t queue_bytes_ = TierStoreOptions().queue_bytes;
   int64_t now_ = 1'800'000'000;
 };
 
-TEST_F(KvTransfers, ARestartFindsWhatWasComputedAndAnswersWithTheSameBytes) {
+TEST_P(KvTransfers, ARestartFindsWhatWasComputedAndAnswersWithTheSameBytes) {
   for (const ReplayMode mode : {ReplayMode::kExact, ReplayMode::kBounded}) {
     auto engine = Start();
     const std::vector<int32_t> prompt = ProseIds(*engine, 1500);
     const Generation cold = Answer(*engine, Ask(prompt, mode));
     EXPECT_EQ(cold.cached_tokens, 0);
-    ASSERT_TRUE(engine->tiers()->Flush(kLong));
+    ASSERT_TRUE(engine->FlushTiers(kLong));
     engine = Start();
     const Generation warm = Answer(*engine, Ask(prompt, mode));
     EXPECT_EQ(Difference(cold, warm), "");
@@ -114,14 +134,14 @@ TEST_F(KvTransfers, ARestartFindsWhatWasComputedAndAnswersWithTheSameBytes) {
   }
 }
 
-TEST_F(KvTransfers, ALongPromptIsResumedNearItsEnd) {
+TEST_P(KvTransfers, ALongPromptIsResumedNearItsEnd) {
   rings_interval_ = 1024;
   EngineOptions options = Options();
   options.max_model_len = 8192;
   auto engine = Start(options);
   const std::vector<int32_t> prompt = ProseIds(*engine, 4700);
   const Generation cold = Answer(*engine, Ask(prompt));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   engine = Start(options);
   const Generation warm = Answer(*engine, Ask(prompt));
   EXPECT_EQ(Difference(cold, warm), "");
@@ -130,12 +150,12 @@ TEST_F(KvTransfers, ALongPromptIsResumedNearItsEnd) {
   EXPECT_LE(warm.replayed_tokens, 64);
 }
 
-TEST_F(KvTransfers, TheNearestTierIsReadAndLearnsFromTheOthers) {
+TEST_P(KvTransfers, TheNearestTierIsReadAndLearnsFromTheOthers) {
   with_host_ = true;
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 1000);
   Answer(*engine, Ask(prompt));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   host_ = std::make_shared<MemoryRecords>();  // the machine was restarted
   engine = Start();
   EXPECT_EQ(TokensFrom(Answer(*engine, Ask(prompt)), "disk"), 960);
@@ -144,11 +164,11 @@ TEST_F(KvTransfers, TheNearestTierIsReadAndLearnsFromTheOthers) {
   EXPECT_EQ(TokensFrom(Answer(*engine, Ask(prompt)), "device"), 960);
 }
 
-TEST_F(KvTransfers, WrongRecordsAreMisses) {
+TEST_P(KvTransfers, WrongRecordsAreMisses) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 1500);
   const Generation cold = Answer(*engine, Ask(prompt));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   engine.reset();
   Random random(RunSeed("wrong records"));
   const auto whole = disk_->records;
@@ -169,36 +189,36 @@ TEST_F(KvTransfers, WrongRecordsAreMisses) {
     }
     engine = Start();
     EXPECT_EQ(Difference(cold, Answer(*engine, Ask(prompt))), "");
-    engine->tiers()->Flush(kLong);
+    engine->FlushTiers(kLong);
     engine.reset();
   }
 }
 
-TEST_F(KvTransfers, SaltsAndModesMeetNobody) {
+TEST_P(KvTransfers, SaltsAndModesMeetNobody) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 700);
   Answer(*engine, Ask(prompt, ReplayMode::kExact, "a"));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   engine = Start();
   EXPECT_EQ(Answer(*engine, Ask(prompt, ReplayMode::kExact, "b")).cached_tokens, 0);
   EXPECT_EQ(Answer(*engine, Ask(prompt, ReplayMode::kBounded, "a")).cached_tokens, 0);
   EXPECT_EQ(Answer(*engine, Ask(prompt, ReplayMode::kExact, "a")).cached_tokens, 640);
 }
 
-TEST_F(KvTransfers, WhatMustNotBeKeptIsNot) {
+TEST_P(KvTransfers, WhatMustNotBeKeptIsNot) {
   auto engine = Start();
   GenerationRequest request = Ask(ProseIds(*engine, 700));
   request.no_store = true;
   Answer(*engine, request);
   Answer(*engine, Ask(ProseIds(*engine, 200, 3000)));  // too short
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   EXPECT_EQ(disk_->records.size(), 0u);
   request = Ask(ProseIds(*engine, 700, 1000));
   request.cache_ttl_seconds = 77;
   Answer(*engine, request);
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   ASSERT_GT(disk_->records.size(), 0u);
-  const KvRecordCodec codec(NamespaceOf(engine->files(), engine->fingerprint(), engine->plan()), std::nullopt);
+  const KvRecordCodec codec(engine->kv_namespace(), std::nullopt);
   for (const auto& [place, bytes] : disk_->records) {
     const auto header = codec.ReadHeader(bytes);
     ASSERT_TRUE(header.has_value());
@@ -206,11 +226,11 @@ TEST_F(KvTransfers, WhatMustNotBeKeptIsNot) {
   }
 }
 
-TEST_F(KvTransfers, AFailingTierFailsNobodyAndComesBack) {
+TEST_P(KvTransfers, AFailingTierFailsNobodyAndComesBack) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 900);
   const Generation cold = Answer(*engine, Ask(prompt));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   for (bool MemoryRecords::*fault :
        {&MemoryRecords::fail_finds, &MemoryRecords::fail_reads, &MemoryRecords::fail_writes}) {
     engine = Start();
@@ -230,18 +250,18 @@ TEST_F(KvTransfers, AFailingTierFailsNobodyAndComesBack) {
     disk_->records.clear();
     now_ += 700;
     Answer(*engine, Ask(prompt));
-    ASSERT_TRUE(engine->tiers()->Flush(kLong));
+    ASSERT_TRUE(engine->FlushTiers(kLong));
     engine = Start();
     EXPECT_EQ(Answer(*engine, Ask(prompt)).cached_tokens, 896);
     disk_->probes = 0;
   }
 }
 
-TEST_F(KvTransfers, AtTheDeadlineTheRequestGoesOnWithoutTheRest) {
+TEST_P(KvTransfers, AtTheDeadlineTheRequestGoesOnWithoutTheRest) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 900);
   const Generation cold = Answer(*engine, Ask(prompt));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   deadline_seconds_ = 0;
   engine = Start();
   disk_->Set(&MemoryRecords::hold_reads, true);
@@ -252,13 +272,13 @@ TEST_F(KvTransfers, AtTheDeadlineTheRequestGoesOnWithoutTheRest) {
   disk_->Set(&MemoryRecords::hold_reads, false);
 }
 
-TEST_F(KvTransfers, WhatIsComputedFasterIsComputed) {
+TEST_P(KvTransfers, WhatIsComputedFasterIsComputed) {
   gate_ = true;
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 900);
   const Generation cold = Answer(*engine, Ask(prompt));
   Answer(*engine, Ask(ProseIds(*engine, 900, 900)));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   seconds_per_look_ = 3600;
   engine = Start();
   // The first fetch shows how slow the tier is; without a rate there is nothing to compare.
@@ -267,11 +287,11 @@ TEST_F(KvTransfers, WhatIsComputedFasterIsComputed) {
   EXPECT_EQ(engine->statistics().kv_transfers.refused, 1);
 }
 
-TEST_F(KvTransfers, ACancelledFetchGivesEverythingBack) {
+TEST_P(KvTransfers, ACancelledFetchGivesEverythingBack) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 900);
   Answer(*engine, Ask(prompt));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   engine = Start();
   disk_->Set(&MemoryRecords::hold_reads, true);
   const int before = disk_->reads;
@@ -284,11 +304,11 @@ TEST_F(KvTransfers, ACancelledFetchGivesEverythingBack) {
   }
   disk_->Set(&MemoryRecords::hold_reads, false);
   EXPECT_EQ(Answer(*engine, Ask(prompt)).cached_tokens, 896);
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   ExpectNothingHeld(*engine);
 }
 
-TEST_F(KvTransfers, AFullPoolTakesWhatFits) {
+TEST_P(KvTransfers, AFullPoolTakesWhatFits) {
   EngineOptions options = Options();
   options.max_num_seqs = 1;
   auto engine = Start(options);
@@ -296,7 +316,7 @@ TEST_F(KvTransfers, AFullPoolTakesWhatFits) {
   const std::vector<int32_t> second = ProseIds(*engine, 1500, 1500);
   const Generation a = Answer(*engine, Ask(first));
   const Generation b = Answer(*engine, Ask(second));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   options.kv_memory_bytes = 30 * engine->plan().kv.block_bytes;  // 1920 tokens
   engine = Start(options);
   for (int turn = 0; turn < 3; ++turn) {
@@ -304,11 +324,11 @@ TEST_F(KvTransfers, AFullPoolTakesWhatFits) {
     EXPECT_EQ(Difference(b, Answer(*engine, Ask(second))), "");
   }
   EXPECT_GT(engine->statistics().kv_transfers.fetched_tokens, 4 * 1472);
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   ExpectNothingHeld(*engine);
 }
 
-TEST_F(KvTransfers, SlowWritesHoldNobodyUp) {
+TEST_P(KvTransfers, SlowWritesHoldNobodyUp) {
   disk_->hold_writes = true;
   EngineOptions options = Options();
   auto engine = Start(options);
@@ -325,18 +345,18 @@ TEST_F(KvTransfers, SlowWritesHoldNobodyUp) {
   }
   for (auto& stream : streams) EXPECT_EQ(stream->Wait().choices[0].finish_reason, FinishReason::kLength);
   disk_->Set(&MemoryRecords::hold_writes, false);
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   ExpectNothingHeld(*engine);
 }
 
-TEST_F(KvTransfers, WhatIsUsedLivesOnAndWhatWasLostIsKeptAgain) {
+TEST_P(KvTransfers, WhatIsUsedLivesOnAndWhatWasLostIsKeptAgain) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 700);
   GenerationRequest request = Ask(prompt);
   request.cache_ttl_seconds = 3600;
   const auto expires = [&] {
-    EXPECT_TRUE(engine->tiers()->Flush(kLong));
-    const KvRecordCodec codec(NamespaceOf(engine->files(), engine->fingerprint(), engine->plan()), std::nullopt);
+    EXPECT_TRUE(engine->FlushTiers(kLong));
+    const KvRecordCodec codec(engine->kv_namespace(), std::nullopt);
     const auto header = codec.ReadHeader(disk_->records.begin()->second);
     return header.has_value() ? header->expires_at : 0;
   };
@@ -357,7 +377,7 @@ TEST_F(KvTransfers, WhatIsUsedLivesOnAndWhatWasLostIsKeptAgain) {
   EXPECT_EQ(expires(), now_ + 86'400);
 }
 
-TEST_F(KvTransfers, ATierThatHangsLeavesRequestsTheirMemory) {
+TEST_P(KvTransfers, ATierThatHangsLeavesRequestsTheirMemory) {
   EngineOptions options = Options();
   auto engine = Start(options);
   options.kv_memory_bytes = 30 * engine->plan().kv.block_bytes;
@@ -369,14 +389,87 @@ TEST_F(KvTransfers, ATierThatHangsLeavesRequestsTheirMemory) {
   EXPECT_EQ(answers.wait_for(std::chrono::duration<double>(kLong)), std::future_status::ready);
   disk_->Set(&MemoryRecords::hold_writes, false);
   answers.get();
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   ExpectNothingHeld(*engine);
   const std::vector<int32_t> last = ProseIds(*engine, 600, 300 * 5);
   Answer(*engine, Ask(last));
-  ASSERT_TRUE(engine->tiers()->Flush(kLong));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
   engine = Start();
   EXPECT_EQ(TokensFrom(Answer(*engine, Ask(last)), "disk"), 576);
 }
+
+TEST_P(KvTransfers, DevicesWithOtherNumericsDoNotMeet) {
+  EXPECT_EQ(MakeCpuOps(1)->numerics(), "cpu");  // or what CPUs have left everywhere would be lost
+  auto engine = Start();
+  const std::vector<int32_t> prompt = ProseIds(*engine, 700);
+  Answer(*engine, Ask(prompt));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
+  const size_t records = disk_->records.size();
+  for (const std::string& device : Devices()) {
+    engine = StartOn(device);
+    EXPECT_EQ(Answer(*engine, Ask(prompt)).cached_tokens, device == GetParam() ? 640 : 0) << device;
+    ASSERT_TRUE(engine->FlushTiers(kLong));
+  }
+  EXPECT_EQ(disk_->records.size(), Devices().size() * records);
+}
+
+TEST_P(KvTransfers, WhatAFullQueueDidNotTakeIsOfferedAgain) {
+  queue_bytes_ = 1;
+  auto engine = Start();
+  const std::vector<int32_t> prompt = ProseIds(*engine, 700);
+  Answer(*engine, Ask(prompt));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
+  EXPECT_EQ(disk_->records.size(), 0u);
+  EXPECT_GT(engine->statistics().kv_tiers[0].dropped, 0);
+  // The pool still has it, and nobody believes that the tier has it, too.
+  Answer(*engine, Ask(prompt));
+  ASSERT_TRUE(engine->FlushTiers(kLong));
+  EXPECT_GE(engine->statistics().kv_transfers.persisted_tokens, 2 * 640);
+}
+
+TEST_P(KvTransfers, ManyAtOnceInASmallPoolAnswerAsAlone) {
+  EngineOptions options = Options();
+  options.max_num_seqs = 3;
+  auto engine = Start(options);
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    // The first three, and each of them again with another end.
+    std::vector<int32_t> prompt = ProseIds(*engine, 560 + 30 * i, 100 * (i % 3));
+    if (i >= 3) std::ranges::reverse(prompt.begin() + 450, prompt.end());
+    requests.push_back(Ask(prompt, i % 3 == 1 ? ReplayMode::kBounded : ReplayMode::kExact));
+    requests.back().no_store = true;
+  }
+  const std::vector<Generation> alone = RunAlone(*engine, requests);
+  for (GenerationRequest& request : requests) request.no_store = false;
+  options.kv_memory_bytes = 34 * engine->plan().kv.block_bytes;  // blocks are lost and fetched all the time
+  engine = Start(options);
+  std::vector<size_t> order = {0, 1, 2, 3, 4, 5};
+  Random random(RunSeed("many at once"));
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = order.size() - 1; i > 0; --i) {
+      std::swap(order[i], order[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i)))]);
+    }
+    const std::vector<Generation> together = RunTogether(*engine, requests, order);
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(Difference(alone[i], together[i]), "") << round << " " << i;
+    ASSERT_TRUE(engine->FlushTiers(kLong));
+  }
+  EXPECT_GT(engine->statistics().kv_transfers.fetched_tokens, 0);
+  ExpectNothingHeld(*engine);
+}
+
+TEST_P(KvTransfers, StagingMemoryIsPlanned) {
+  const auto engine = Start();
+  int64_t planned = 0;
+  for (const PlannedMemory& line : engine->memory_plan()) planned += line.key == "kv_tiers" ? line.bytes : 0;
+  const int64_t blocks = engine->plan().kv.blocks;
+  const int64_t without = engine->tiers()->memory_bytes() + 32 * blocks;
+  const int64_t pieces = (1 + BlockCopies::kLandingBuffers) * deepinfer::KvTransfers::kPieceBytes;
+  EXPECT_GE(planned - without, GetParam() == kHost ? 0 : pieces);
+  EXPECT_LT(planned - without, GetParam() == kHost ? 1 : 2 * pieces);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, KvTransfers, testing::ValuesIn(Devices()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace deepinfer::test

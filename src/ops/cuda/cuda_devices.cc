@@ -17,6 +17,13 @@ bool IsUsableCudaDevice(int device) {
   return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && HasKernels(major);
 }
 
+std::string CudaNumerics(int major, int minor, CudaProducts products) {
+  // Kernels differ between generations, and functions such as exp come with the toolkit.
+  return "cuda " + std::to_string(major) + "." + std::to_string(minor) +
+         (products == CudaProducts::kCanonical ? " canonical" : " tensor") + ", toolkit " +
+         std::to_string(CUDART_VERSION) + ", version " + std::to_string(kCudaNumericsVersion);
+}
+
 int CountCudaDevices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;

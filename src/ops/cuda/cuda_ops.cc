@@ -14,6 +14,7 @@
 #include "ops/cuda/device_attention.h"
 #include "ops/cuda/device_linear.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/memory_pieces.h"
 #include "ops/cuda/routing.h"
 #include "ops/cuda/staging.h"
 #include "ops/cuda/tensor_experts.h"
@@ -28,13 +29,19 @@ constexpr int64_t kFewRows = cuda::PreparedRows::kFewRows;
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(const CudaOptions& options, std::string name, cudaStream_t stream)
-      : options_(options), name_(std::move(name)), stream_(stream), commands_(stream), host_(MakeCpuOps(1)) {}
+  CudaOps(const CudaOptions& options, std::string name, std::string numerics, cudaStream_t stream)
+      : options_(options),
+        name_(std::move(name)),
+        numerics_(std::move(numerics)),
+        stream_(stream),
+        commands_(stream),
+        host_(MakeCpuOps(1)) {}
   ~CudaOps() override { cudaStreamDestroy(stream_); }
 
   Status Create() { return commands_.Create(); }
 
   std::string_view name() const override { return name_; }
+  std::string_view numerics() const override { return numerics_; }
   Status Reserve(const ScratchLimits& limits) override {
     DEEPINFER_RETURN_IF_ERROR(commands_.status());
     return host_->Reserve(limits);
@@ -93,6 +100,21 @@ class CudaOps final : public Ops {
                       "copy from the GPU");
     }
     if (!commands_.Wait().ok()) std::memset(host, 0, static_cast<size_t>(bytes));
+  }
+  Result<DeviceMemory> AllocateStaging(int64_t bytes) override {
+    UseDevice();
+    return cuda::AllocateLocked(bytes);
+  }
+  Status CopyPiecesIn(std::span<const MemoryPiece> pieces) override {
+    UseDevice();
+    for (const MemoryPiece& piece : pieces) {
+      prepared_.Forget({static_cast<const float*>(piece.to), 1, piece.bytes / 4, piece.bytes / 4});
+    }
+    return cuda::CopyPieces(commands_, pieces);
+  }
+  Status CopyPiecesOut(std::span<const MemoryPiece> pieces) override {
+    UseDevice();
+    return cuda::CopyPieces(commands_, pieces);
   }
   Status Finish() override {
     UseDevice();
@@ -531,6 +553,7 @@ class CudaOps final : public Ops {
 
   CudaOptions options_;
   std::string name_;
+  std::string numerics_;
   cudaStream_t stream_;
   cuda::CommandList commands_;
   cuda::DeviceRanges ranges_;
@@ -566,8 +589,9 @@ Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
     return Status::Internal(std::string("the GPU cannot be used: ") + cudaGetErrorString(error));
   }
   const bool canonical = options.products == CudaProducts::kCanonical;
-  auto ops = std::make_unique<CudaOps>(
-      options, std::string("cuda (") + properties.name + (canonical ? ", canonical order)" : ")"), stream);
+  std::string name = std::string("cuda (") + properties.name + (canonical ? ", canonical order)" : ")");
+  std::string numerics = CudaNumerics(properties.major, properties.minor, options.products);
+  auto ops = std::make_unique<CudaOps>(options, std::move(name), std::move(numerics), stream);
   DEEPINFER_RETURN_IF_ERROR(ops->Create());
   return std::unique_ptr<Ops>(std::move(ops));
 }

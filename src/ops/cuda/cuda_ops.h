@@ -9,11 +9,16 @@
 #define DEEPINFER_OPS_CUDA_CUDA_OPS_H_
 
 #include <memory>
+#include <string>
 
 #include "deepinfer/status.h"
 #include "ops/ops.h"
 
 namespace deepinfer {
+
+/// Goes up whenever a kernel changes a bit of a KV row or of a window ring: what a GPU left in the KV tiers before is
+/// not found any more.
+inline constexpr int kCudaNumericsVersion = 1;
 
 /// Which matrix products run.
 enum class CudaProducts : uint8_t {
@@ -36,6 +41,9 @@ bool BuiltWithCuda();
 bool IsUsableCudaDevice(int device);
 /// GPUs that this build has kernels for; 0 without a driver or in a build without CUDA.
 int CountCudaDevices();
+
+/// Ops::numerics() of a GPU of this compute capability.
+std::string CudaNumerics(int major, int minor, CudaProducts products);
 
 /// The Ops of a GPU. Errors: kUnsupported in a build without CUDA, kNotFound without such a GPU.
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
