@@ -86,6 +86,12 @@ class Staging {
     return device;
   }
   WeightMatrix Weight(const WeightMatrix& host);
+  /// The same for kernels that read each byte once, by plain loads: a weight that passes (WeightStore) is read in host
+  /// memory.
+  WeightMatrix WeightInPlace(const WeightMatrix& host);
+  /// Whether the list of weights has it.
+  bool Holds(const WeightMatrix& host) const { return store_ != nullptr && store_->Holds(host.data); }
+  bool Passes(const WeightMatrix& host) const { return store_ != nullptr && store_->Passes(host.data); }
   WeightVector Vector(const WeightVector& host);
   /// WeightStore::Table and ::FindTable; without a store, a table of this op only.
   const uint8_t* FindTable(const void* weights) const {
@@ -114,6 +120,12 @@ class Staging {
     FloatView device;
   };
   void* Take(int64_t bytes);
+  template <typename Function>
+  WeightMatrix PlaceWeight(const WeightMatrix& host, const Function& place);
+  void FreeTemporaries() {
+    arena_.Reset();
+    if (store_ != nullptr) store_->EndOp();
+  }
   FloatView Upload(ConstFloatView host);
 
   CommandList& commands_;
