@@ -28,9 +28,10 @@ namespace deepinfer {
 
 class EngineCore final : public Engine {
  public:
-  /// `make_tiers`: what is behind the KV pool; empty: what the options say.
+  /// `make_tiers`: what is behind the KV pool; empty: what the options say. `progress`: of the weights, on this thread.
   static Result<std::unique_ptr<EngineCore>> Create(ModelFiles files, const EngineOptions& options,
-                                                    const KvTierFactory& make_tiers = {});
+                                                    const KvTierFactory& make_tiers = {},
+                                                    const LoadProgress& progress = {});
   ~EngineCore() override;
 
   const EngineOptions& options() const override { return plan_.options; }
@@ -62,7 +63,9 @@ class EngineCore final : public Engine {
 
   EngineCore(ModelFiles files, EnginePlan plan, std::unique_ptr<Ops> ops);
 
-  Status Build(const KvTierFactory& make_tiers);
+  /// Takes all memory but temporaries; then, once the weights are there, Start().
+  Status Reserve(const KvTierFactory& make_tiers);
+  Status Start();
   Status BuildTiers(const KvTierFactory& make_tiers);
   Status CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const;
   Status TokenizeBadWords(SamplingParams* sampling) const;
