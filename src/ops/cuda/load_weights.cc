@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,13 +14,14 @@
 namespace deepinfer::cuda {
 namespace {
 
-constexpr int64_t kBufferBytes = int64_t{64} << 20;
+constexpr int64_t kMostBufferBytes = int64_t{64} << 20;
+constexpr int64_t kLeastBufferBytes = int64_t{1} << 20;
 constexpr int kMostReaders = 8;  // threads; more do not fault pages in faster
 
 // Two pinned buffers and what is under way from them.
 class PinnedCarrier final : public WeightCarrier {
  public:
-  explicit PinnedCarrier(CommandList& commands) : commands_(commands) {}
+  PinnedCarrier(CommandList& commands, int64_t buffer_bytes) : commands_(commands), buffer_bytes_(buffer_bytes) {}
   ~PinnedCarrier() override {
     for (const Half& half : halves_) {
       cudaFreeHost(half.memory);
@@ -29,10 +31,10 @@ class PinnedCarrier final : public WeightCarrier {
 
   Status Create() {
     for (Half& half : halves_) {
-      if (cudaMallocHost(&half.memory, static_cast<size_t>(kBufferBytes)) != cudaSuccess ||
+      if (cudaMallocHost(&half.memory, static_cast<size_t>(buffer_bytes_)) != cudaSuccess ||
           cudaEventCreateWithFlags(&half.copied, cudaEventDisableTiming) != cudaSuccess) {
         cudaGetLastError();
-        return Status::ResourceExhausted("the host has no " + HumanBytes(2 * kBufferBytes) +
+        return Status::ResourceExhausted("the host has no " + HumanBytes(2 * buffer_bytes_) +
                                          " to pin for weights on their way to the GPU");
       }
     }
@@ -64,19 +66,22 @@ class PinnedCarrier final : public WeightCarrier {
     cudaEvent_t copied = nullptr;
   };
   CommandList& commands_;
+  int64_t buffer_bytes_;
   std::array<Half, WeightStream::kBuffers> halves_;
 };
 
-Status NoRoom(const WeightTotals& totals) {
+int64_t FreeBytes() {
   size_t free = 0;
   size_t all = 0;
-  cudaMemGetInfo(&free, &all);
+  return cudaMemGetInfo(&free, &all) == cudaSuccess ? static_cast<int64_t>(free) : 0;
+}
+
+Status NoRoom(const WeightTotals& totals, int64_t free) {
   std::string text = "device: the weights take " + HumanBytes(totals.on_device());
   if (totals.window > 0) {
     text += " (" + HumanBytes(totals.window) + " of it room for a layer that stays in host memory)";
   }
-  return Status::ResourceExhausted(text + ", the GPU has " + HumanBytes(static_cast<int64_t>(free)) +
-                                   " free; lower gpu_layers");
+  return Status::ResourceExhausted(text + ", the GPU has " + HumanBytes(free) + " free; lower gpu_layers");
 }
 
 }  // namespace
@@ -84,7 +89,8 @@ Status NoRoom(const WeightTotals& totals) {
 Status LoadWeights(std::span<const ListedBytes> list, WeightStore& store, CommandList& commands,
                    const LoadProgress& progress) {
   const WeightTotals totals = TotalsOf(list);
-  if (!store.Reserve(totals)) return NoRoom(totals);
+  const int64_t free = FreeBytes();
+  if (!store.Reserve(totals)) return NoRoom(totals, free);
   // As they lie in the files.
   std::vector<ListedBytes> sorted(list.begin(), list.end());
   std::sort(sorted.begin(), sorted.end(),
@@ -92,7 +98,7 @@ Status LoadWeights(std::span<const ListedBytes> list, WeightStore& store, Comman
   std::vector<WeightLoad> loads;
   for (const ListedBytes& weight : sorted) {
     uint8_t* to = store.Place(weight);
-    if (to == nullptr && weight.resident) return NoRoom(totals);
+    if (to == nullptr && weight.resident) return NoRoom(totals, free);
     if (to == nullptr) {
       return Status::ResourceExhausted(
           "gpu_layers: the layers that do not stay on the GPU take " + HumanBytes(totals.passing) +
@@ -107,9 +113,12 @@ Status LoadWeights(std::span<const ListedBytes> list, WeightStore& store, Comman
     loads.push_back({weight.data, to, weight.bytes, !weight.resident});
   }
   if (!loads.empty()) {
-    PinnedCarrier carrier(commands);
+    // Pinning takes time, so a small model has small buffers.
+    const int64_t buffer_bytes =
+        std::clamp((totals.resident + totals.passing) / 4, kLeastBufferBytes, kMostBufferBytes);
+    PinnedCarrier carrier(commands, buffer_bytes);
     DEEPINFER_RETURN_IF_ERROR(carrier.Create());
-    WeightStream stream(carrier.buffers(), kBufferBytes, std::min(AvailableThreads(), kMostReaders));
+    WeightStream stream(carrier.buffers(), buffer_bytes, std::min(AvailableThreads(), kMostReaders));
     DEEPINFER_RETURN_IF_ERROR(stream.Run(loads, carrier, progress));
   }
   return commands.Wait();

@@ -149,6 +149,14 @@ const uint8_t* Staging::Table(const void* weights, const void* table, int64_t by
   return device;
 }
 
+const uint8_t* Staging::TableOfCopies(std::span<const uint8_t> table) {
+  const uint8_t* uploaded = Array(table);
+  if (!ok()) return nullptr;
+  const uint8_t* copy = store_->PutInWindow(uploaded, std::ssize(table), commands_);
+  if (copy == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
+  return copy;
+}
+
 PackedRows Staging::Rows(const PackedRows& rows, int64_t count) {
   PackedRows device = rows;
   if (count == 0) return device;

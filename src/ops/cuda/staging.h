@@ -98,6 +98,8 @@ class Staging {
     return store_ == nullptr ? nullptr : store_->FindTable(weights);
   }
   const uint8_t* Table(const void* weights, const void* table, int64_t bytes);
+  /// A table of this op beside weights that pass.
+  const uint8_t* TableOfCopies(std::span<const uint8_t> table);
   /// Rows 0 .. count - 1 with the list of their pages on the device; pages of the host are copied.
   PackedRows Rows(const PackedRows& rows, int64_t count);
   /// Enqueued at once: for what is too large for Array().

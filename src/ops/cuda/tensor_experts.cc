@@ -33,7 +33,8 @@ std::vector<DeviceExpert> ListExperts(std::span<const ExpertWeights> experts, co
 const DeviceExpert* ExpertTable(Staging& staging, std::span<const ExpertWeights> experts, bool copied) {
   if (copied && staging.Passes(experts.front().w1)) {
     const auto table = ListExperts(experts, [&](const WeightMatrix& weight) { return staging.Weight(weight); });
-    return staging.ok() ? staging.Array(std::span<const DeviceExpert>(table)) : nullptr;
+    const std::span bytes(reinterpret_cast<const uint8_t*>(table.data()), table.size() * sizeof(DeviceExpert));
+    return reinterpret_cast<const DeviceExpert*>(staging.TableOfCopies(bytes));
   }
   if (const uint8_t* table = staging.FindTable(experts.data())) return reinterpret_cast<const DeviceExpert*>(table);
   const auto table = ListExperts(experts, [&](const WeightMatrix& weight) { return staging.WeightInPlace(weight); });

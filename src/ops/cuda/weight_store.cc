@@ -11,7 +11,7 @@ constexpr int64_t kTableBytes = int64_t{4} << 20;
 
 // By the copy engine: a kernel ahead that has started early is waited for, one behind waits for this.
 bool CopyToWindow(cudaStream_t stream, void* to, const void* from, int64_t bytes) {
-  return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream) == cudaSuccess;
+  return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream) == cudaSuccess;
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ bool WeightStore::Reserve(const WeightTotals& totals) {
   // Pinned memory is taken as it is filled; a small model takes no whole block.
   (void)pinned_.Reserve(static_cast<size_t>(std::min(totals.passing, kPinnedBlockBytes)));
   return slabs_.Reserve(static_cast<size_t>(totals.resident + kTableBytes)) &&
-         window_.Reserve(static_cast<size_t>(totals.window));
+         window_.Reserve(static_cast<size_t>(totals.window > 0 ? totals.window + kTableBytes : 0));
 }
 
 uint8_t* WeightStore::Place(const ListedBytes& weight) {
@@ -58,8 +58,12 @@ const WeightStore::Entry* WeightStore::Locate(const uint8_t* host, int64_t bytes
 const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, CommandList& commands) {
   const Entry* entry = Locate(host, bytes, commands);
   if (entry == nullptr || entry->resident) return entry == nullptr ? nullptr : entry->data;
+  return PutInWindow(entry->data, bytes, commands);
+}
+
+const uint8_t* WeightStore::PutInWindow(const uint8_t* from, int64_t bytes, CommandList& commands) {
   auto* copy = static_cast<uint8_t*>(window_.Take(static_cast<size_t>(bytes)));
-  if (copy != nullptr) commands.Add(&CopyToWindow, copy, entry->data, bytes);
+  if (copy != nullptr) commands.Add(&CopyToWindow, copy, from, bytes);
   return copy;
 }
 

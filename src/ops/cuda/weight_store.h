@@ -35,6 +35,9 @@ class WeightStore {
   const uint8_t* Find(const uint8_t* host, int64_t bytes, CommandList& commands);
   /// The same where a kernel may read one that passes from host memory.
   const uint8_t* FindInPlace(const uint8_t* host, int64_t bytes, CommandList& commands);
+  /// A copy of this op, of memory of the GPU or pinned memory, by those of the weights that pass: space_map.cuh asks
+  /// that a table of weights lies near them. Recorded.
+  const uint8_t* PutInWindow(const uint8_t* from, int64_t bytes, CommandList& commands);
   /// Whether the list has a weight at this address, and whether that passes.
   bool Holds(const uint8_t* host) const { return weights_.contains(host); }
   bool Passes(const uint8_t* host) const;
