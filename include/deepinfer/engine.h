@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deepinfer/generation.h"
@@ -26,10 +27,22 @@ enum class SpeculationRule : uint8_t {
   kRejection,  ///< standard rejection sampling: more drafts stand, the distribution is the same, the text is not
 };
 
+/// Where Engram tables, which a step reads a few rows of, lie.
+enum class EngramPlace : uint8_t {
+  kDisk,    ///< in the mapped file: rows come from the disk when they are first asked for, and stay while memory lasts
+  kHost,    ///< in host memory, read at the start
+  kDevice,  ///< in the memory that computes, likewise
+};
+std::string_view EngramPlaceName(EngramPlace place);
+/// kInvalidArgument: no place has this name.
+Result<EngramPlace> ParseEngramPlace(std::string_view name);
+
 struct EngineOptions {
-  std::string model;               ///< folder of the checkpoint
-  std::string device = "auto";     ///< cpu, cuda (the first GPU), cuda:N, or auto: a GPU where there is one
-  int threads = 0;                 ///< that compute on the CPU; 0: all this process may use
+  std::string model;            ///< folder of the checkpoint
+  std::string device = "auto";  ///< cpu, cuda (the first GPU), cuda:N, or auto: a GPU where there is one
+  int threads = 0;              ///< that compute on the CPU; 0: all this process may use
+  int64_t gpu_layers = -1;      ///< layers whose weights stay on a GPU, the rest crosses when used; -1: all
+  EngramPlace engram = EngramPlace::kDisk;
   bool exact_activations = false;  ///< false: FP8 activations as released; true: unquantised
 
   int64_t max_num_seqs = 16;             ///< requests computed at once
@@ -62,6 +75,8 @@ struct EngineOptions {
   SpeculationRule speculation_rule = SpeculationRule::kCoupled;
   /// Profile the cost of steps at the start; without it nothing is trimmed, and the log says so.
   bool profile_steps = true;
+  /// Bring the weights to the device at the start; false: of an engine that only shows its plan.
+  bool load_weights = true;
   /// Store the calibration of the confidence head beside the model when it is fitted on first use.
   bool store_calibration = true;
 
@@ -77,7 +92,8 @@ struct PlannedMemory {
   std::string key;   ///< stable name for programs
   std::string text;  ///< for people
   int64_t bytes = 0;
-  bool at_start = true;  ///< reserved at the start; false: at most so much, and only while it is needed
+  bool at_start = true;    ///< reserved at the start; false: at most so much, and only while it is needed
+  bool on_device = false;  ///< in memory of a GPU's own
 };
 
 /// A tier behind the KV pool. Counters since the start but for those that say "now".

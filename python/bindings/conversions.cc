@@ -85,6 +85,10 @@ EngineOptions EngineOptionsFrom(const py::dict& given) {
   entries.Read("model", "a path", &options.model);
   entries.Read("device", "a text", &options.device);
   entries.Read("threads", kInteger, &options.threads);
+  entries.Read("gpu_layers", kInteger, &options.gpu_layers);
+  std::string engram(EngramPlaceName(options.engram));
+  entries.Read("engram", "disk, host or device", &engram);
+  options.engram = ValueOrRaise(ParseEngramPlace(engram));
   entries.Read("exact_activations", kBool, &options.exact_activations);
   entries.Read("max_num_seqs", kInteger, &options.max_num_seqs);
   entries.Read("max_num_batched_tokens", kInteger, &options.max_num_batched_tokens);
@@ -124,6 +128,8 @@ py::dict EngineOptionsDict(const EngineOptions& options) {
   dict["model"] = options.model;
   dict["device"] = options.device;
   dict["threads"] = options.threads;
+  dict["gpu_layers"] = options.gpu_layers;
+  dict["engram"] = std::string(EngramPlaceName(options.engram));
   dict["exact_activations"] = options.exact_activations;
   dict["max_num_seqs"] = options.max_num_seqs;
   dict["max_num_batched_tokens"] = options.max_num_batched_tokens;

@@ -88,7 +88,8 @@ void BindEngine(py::module_& module) {
   py::class_<PlannedMemory>(module, "PlannedMemory")
       .def_readonly("key", &PlannedMemory::key)
       .def_readonly("text", &PlannedMemory::text)
-      .def_readonly("bytes", &PlannedMemory::bytes);
+      .def_readonly("bytes", &PlannedMemory::bytes)
+      .def_readonly("on_device", &PlannedMemory::on_device);
   py::class_<PythonEngine>(module, "Engine")
       .def(py::init<const py::dict&, const std::string&>(), "options"_a, "tokenizer_file"_a = "")
       .def("submit", &PythonEngine::Submit, "submission"_a, "sampling"_a)

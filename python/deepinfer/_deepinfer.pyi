@@ -80,6 +80,7 @@ class PlannedMemory:
     key: str
     text: str
     bytes: int
+    on_device: bool
 
 class Engine:
     def __init__(self, options: dict[str, Any], tokenizer_file: str = "") -> None: ...

@@ -44,6 +44,8 @@ class LLM:
         *,
         tokenizer: str | os.PathLike[str] | None = None,
         device: str | None = None,
+        gpu_layers: int | None = None,
+        engram: str | None = None,
         threads: int | None = None,
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
@@ -78,6 +80,9 @@ class LLM:
             model: folder of the checkpoint; None: $DEEPINFER_MODEL.
             tokenizer: a tokenizer.json; None: the model's.
             device: "cpu", "cuda", "cuda:N", or "auto" (the default): a GPU where there is one.
+            gpu_layers: layers whose weights stay on the GPU; those of the rest cross from host memory; None: all.
+            engram: Engram tables: "disk" (the default): rows are read when asked for; "host": all into memory at the
+                start; "device": into the GPU's.
             threads: that compute on the CPU; None: all this process may use.
             max_num_seqs: requests computed at once (16).
             max_num_batched_tokens: cost of one step, in tokens that pass all layers (512).
@@ -119,6 +124,8 @@ class LLM:
         options = {
             "model": os.fspath(model),
             "device": device,
+            "gpu_layers": gpu_layers,
+            "engram": engram,
             "threads": threads,
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,

@@ -11,6 +11,8 @@ namespace deepinfer {
 
 nlohmann::ordered_json OptionsJson(const EngineOptions& options) {
   return {{"threads", options.threads},
+          {"gpu_layers", options.gpu_layers},
+          {"engram", EngramPlaceName(options.engram)},
           {"activation_quant", options.exact_activations ? "off" : "official"},
           {"max_num_seqs", options.max_num_seqs},
           {"max_num_batched_tokens", options.max_num_batched_tokens},

@@ -24,11 +24,15 @@ struct ModelVerdict {
   std::string model;
   int64_t bytes = 0;  ///< weights besides Engram tables, and the plan
   bool fits = false;
+  bool on_gpu = false;  ///< the bytes are those of the GPU's memory
 };
 
 class DoctorCommand : public Command {
  public:
-  DoctorCommand() { engine_.options.profile_steps = false; }
+  DoctorCommand() {
+    engine_.options.profile_steps = false;
+    engine_.options.load_weights = false;
+  }
 
   std::string_view name() const override { return "doctor"; }
   std::string_view summary() const override { return "Show what this machine offers and what can run on it"; }
@@ -52,8 +56,13 @@ class DoctorCommand : public Command {
     const Result<std::unique_ptr<EngineCore>> engine = engine_.Open();
     if (engine.ok()) {
       const MemoryPlan plan = PlanOf(**engine);
+      const std::string name = (*engine)->files().checkpoint->directory().string();
       const int64_t bytes = plan.mapped_bytes - plan.engram_table_bytes + plan.allocated_bytes;
-      verdicts.push_back({(*engine)->files().checkpoint->directory().string(), bytes, bytes <= memory.available});
+      if (plan.device_bytes > 0) {
+        verdicts.push_back({name, plan.device_bytes, true, true});  // the engine has checked it
+      } else {
+        verdicts.push_back({name, bytes, bytes <= memory.available});
+      }
     } else {
       problem = engine.status().message();
     }
@@ -92,8 +101,8 @@ class DoctorCommand : public Command {
     if (!problem.empty()) row("model", "cannot be used: " + problem);
     for (const ModelVerdict& verdict : verdicts) {
       row(verdict.fits ? "runs" : "too large",
-          fmt::format("{}: {} of memory{}", verdict.model, HumanBytes(verdict.bytes),
-                      verdict.fits ? "" : " to stay resident"));
+          fmt::format("{}: {} of {}{}", verdict.model, HumanBytes(verdict.bytes),
+                      verdict.on_gpu ? "the GPU's memory" : "memory", verdict.fits ? "" : " to stay resident"));
     }
     return text;
   }
@@ -109,7 +118,8 @@ class DoctorCommand : public Command {
     }
     Json models = Json::array();
     for (const ModelVerdict& verdict : verdicts) {
-      models.push_back({{"model", verdict.model}, {"bytes", verdict.bytes}, {"fits", verdict.fits}});
+      models.push_back(
+          {{"model", verdict.model}, {"bytes", verdict.bytes}, {"fits", verdict.fits}, {"on_gpu", verdict.on_gpu}});
     }
     const Json object = {
         {"processor",

@@ -50,7 +50,10 @@ std::string ConfigText(const ModelConfig& config) {
 class InfoCommand : public Command {
  public:
   /// Nothing is generated, so no step needs a price.
-  InfoCommand() { engine_.options.profile_steps = false; }
+  InfoCommand() {
+    engine_.options.profile_steps = false;
+    engine_.options.load_weights = false;
+  }
 
   std::string_view name() const override { return "info"; }
   std::string_view summary() const override { return "Show a checkpoint's configuration, sizes and memory plan"; }
@@ -97,12 +100,21 @@ class InfoCommand : public Command {
     const auto plan_row = [&](const std::string& name, int64_t bytes) {
       text += fmt::format(kPlanRow, name, bytes, HumanBytes(bytes));
     };
+    const auto plan_rows = [&](bool on_device) {
+      for (const PlannedMemory& allocation : plan.allocations) {
+        if (allocation.at_start && allocation.on_device == on_device) plan_row(allocation.text, allocation.bytes);
+      }
+    };
+    if (plan.device_bytes > 0) {
+      plan_rows(true);
+      plan_row("allocated on the GPU", plan.device_bytes);
+      text += "\n";
+    }
     plan_row("mapped: the checkpoint, resident as touched", plan.mapped_bytes);
     if (plan.engram_table_bytes > 0) plan_row("  of it Engram tables, read by rows", plan.engram_table_bytes);
-    for (const PlannedMemory& allocation : plan.allocations) {
-      if (allocation.at_start) plan_row(allocation.text, allocation.bytes);
-    }
-    plan_row("allocated in all", plan.allocated_bytes);
+    plan_rows(false);
+    plan_row(plan.device_bytes > 0 ? "allocated on the host" : "allocated in all",
+             plan.allocated_bytes - plan.device_bytes);
     for (const PlannedMemory& allocation : plan.allocations) {
       if (!allocation.at_start) plan_row(allocation.text, allocation.bytes);
     }
@@ -140,7 +152,8 @@ class InfoCommand : public Command {
                            {"kv_bytes_per_token", plan.kv_bytes_per_token},
                            {"allocations", allocations},
                            {"on_demand", on_demand},
-                           {"allocated_bytes", plan.allocated_bytes}}}};
+                           {"allocated_bytes", plan.allocated_bytes},
+                           {"device_bytes", plan.device_bytes}}}};
     return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
 

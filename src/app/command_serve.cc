@@ -69,6 +69,7 @@ class ServeCommand : public Command {
     ShutdownSignals signals;
     DEEPINFER_ASSIGN_OR_RETURN(const std::filesystem::path folder, FindModel(engine_.options.model));
     if (serve_.model_names.empty()) serve_.model_names.push_back(NameOf(folder));
+    if (dry_run_) engine_.options.load_weights = engine_.options.profile_steps = false;
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
     if (dry_run_) {
       DEEPINFER_RETURN_IF_ERROR(WriteAll(1, PlanText(*engine)));
@@ -145,11 +146,14 @@ class ServeCommand : public Command {
     std::string text;
     const auto add = [&](bool at_start) {
       for (const PlannedMemory& line : plan.allocations) {
-        if (line.at_start == at_start) text += fmt::format("{:>16} bytes  {}\n", line.bytes, line.text);
+        if (line.at_start != at_start) continue;
+        text += fmt::format("{:>16} bytes  {}{}\n", line.bytes, line.on_device ? "GPU: " : "", line.text);
       }
     };
     add(true);
-    text += fmt::format("{:>16} bytes  all of these\n", plan.allocated_bytes);
+    if (plan.device_bytes > 0) text += fmt::format("{:>16} bytes  GPU: all of these\n", plan.device_bytes);
+    text += fmt::format("{:>16} bytes  {}all of these\n", plan.allocated_bytes - plan.device_bytes,
+                        plan.device_bytes > 0 ? "host: " : "");
     add(false);
     text += fmt::format("{:>16} bytes  of the checkpoint, mapped; the system may drop pages\n", plan.mapped_bytes);
     return text;

@@ -8,6 +8,7 @@
 #include "app/find_model.h"
 #include "app/flags.h"
 #include "app/kv_flags.h"
+#include "app/load_bar.h"
 #include "app/terminal.h"
 
 namespace deepinfer {
@@ -21,6 +22,8 @@ void EngineFlags::AddTo(CLI::App& flags) {
   environment_ = options.ApplyEnvironment();
   AddModelFlag(flags, &options.model);
   AddDeviceFlag(flags, &options.device);
+  engram_ = EngramPlaceName(options.engram);
+  AddPlacementFlags(flags, &options.gpu_layers, &engram_);
   AddThreadsFlag(flags, &options.threads);
   AddIntegerFlag(flags, "--ctx,--max-model-len", &options.max_model_len, 2, kAnyCount,
                  "Longest context in tokens, prompt and answer (default: the model's)");
@@ -77,6 +80,7 @@ bool EngineFlags::has_max_num_seqs() const { return max_num_seqs_flag_->count() 
 
 Status EngineFlags::Check() {
   DEEPINFER_RETURN_IF_ERROR(environment_);
+  DEEPINFER_ASSIGN_OR_RETURN(options.engram, ParseEngramPlace(engram_));
   options.exact_activations = activation_quant_ == "off";
   options.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   options.variable_drafts = variable_drafts_ == "on";
@@ -89,7 +93,12 @@ Status EngineFlags::Check() {
 Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options) {
   DEEPINFER_ASSIGN_OR_RETURN(const std::filesystem::path folder, FindModel(options.model));
   DEEPINFER_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Load(folder));
-  Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(files), options);
+  return OpenEngine(std::move(files), options);
+}
+
+Result<std::unique_ptr<EngineCore>> OpenEngine(ModelFiles files, const EngineOptions& options) {
+  LoadBar bar;
+  Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(files), options, {}, bar.progress());
   if (!engine.ok()) return NameFlags(engine.status());
   return engine;
 }

@@ -21,6 +21,8 @@ namespace deepinfer {
 
 /// Opens the model (FindModel) and builds the engine. Errors name the flags.
 Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options);
+/// The same of files that are open. On a terminal a bar shows how weights come to a GPU.
+Result<std::unique_ptr<EngineCore>> OpenEngine(ModelFiles files, const EngineOptions& options);
 
 struct EngineFlags {
   EngineOptions options;  ///< model: as --model says, empty when it does not
@@ -41,6 +43,7 @@ struct EngineFlags {
 
   Status environment_;
   CLI::Option* max_num_seqs_flag_ = nullptr;
+  std::string engram_;
   std::string activation_quant_;
   std::string replay_;
   std::string variable_drafts_;

@@ -46,10 +46,13 @@ int64_t ParseInteger(const std::string& name, const std::string& text, int64_t l
 /// Fields whose flag is not their name with hyphens, and single words, which count as fields at the beginning only.
 constexpr std::pair<std::string_view, std::string_view> kFlagOfField[] = {
     {"device", ""},
+    {"gpu_layers", ""},
+    {"engram", ""},
     {"max_model_len", "--ctx"},
     {"kv_memory_bytes", "--kv-memory"},
     {"kv_memory", "--kv-memory"},
     {"snapshot_memory_bytes", "--snapshot-memory"},
+    {"snapshot_memory", ""},
     {"kv_host_bytes", "--kv-host-gib"},
     {"kv_host_file", "--kv-host-file"},
     {"kv_disk_bytes", "--kv-disk-gib"},
@@ -162,6 +165,16 @@ void AddDeviceFlag(CLI::App& flags, std::string* device) {
                    fmt::format("Where to compute: cpu, cuda (the first GPU), cuda:N, or auto: a GPU where there is one "
                                "(default {})",
                                *device));
+}
+
+void AddPlacementFlags(CLI::App& flags, int64_t* gpu_layers, std::string* engram) {
+  AddIntegerFlag(flags, "--gpu-layers,--n-gpu-layers", gpu_layers, 0, std::numeric_limits<int64_t>::max(),
+                 "Layers whose weights stay on the GPU; those of the rest come from host memory whenever they are used "
+                 "(default: all; no effect on a CPU)");
+  AddChoiceFlag(flags, "--engram", engram, {"disk", "host", "device"},
+                fmt::format("Engram tables: disk: rows are read when they are asked for; host: all into memory at the "
+                            "start; device: into the GPU's (default {})",
+                            *engram));
 }
 
 void AddThreadsFlag(CLI::App& flags, int* threads) {

@@ -32,6 +32,8 @@ CLI::Option* AddRepeatedFlag(CLI::App& flags, const std::string& name, std::func
                              const std::string& help);
 /// --device NAME, as ops/device.h reads it.
 void AddDeviceFlag(CLI::App& flags, std::string* device);
+/// --gpu-layers N and --engram PLACE, as ParseEngramPlace reads it.
+void AddPlacementFlags(CLI::App& flags, int64_t* gpu_layers, std::string* engram);
 /// --threads N; 0 stands for all.
 void AddThreadsFlag(CLI::App& flags, int* threads);
 /// --activation-quant official|off.

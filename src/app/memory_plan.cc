@@ -13,7 +13,9 @@ MemoryPlan PlanOf(const EngineCore& engine) {
   plan.engram_table_bytes = SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
   plan.allocations = engine.memory_plan();
   for (const PlannedMemory& allocation : plan.allocations) {
-    if (allocation.at_start) plan.allocated_bytes += allocation.bytes;
+    if (!allocation.at_start) continue;
+    plan.allocated_bytes += allocation.bytes;
+    if (allocation.on_device) plan.device_bytes += allocation.bytes;
   }
   const auto layout = SequenceLayout::FromConfig(checkpoint.config());
   plan.kv_bytes_per_token = static_cast<double>(layout->BlockBytes()) / kKvBlockTokens;

@@ -18,6 +18,7 @@ struct MemoryPlan {
   int64_t engram_table_bytes = 0;
   std::vector<PlannedMemory> allocations;
   int64_t allocated_bytes = 0;  ///< the sum of those that are reserved at the start
+  int64_t device_bytes = 0;     ///< of these: in memory of a GPU's own
   double kv_bytes_per_token = 0;
 };
 

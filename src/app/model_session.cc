@@ -8,8 +8,9 @@
 
 #include "app/find_model.h"
 #include "app/flags.h"
+#include "app/load_bar.h"
 #include "base/machine.h"
-#include "checkpoint/parameter_summary.h"
+#include "engine/engine_plan.h"
 #include "ops/device.h"
 
 namespace deepinfer {
@@ -19,18 +20,12 @@ namespace {
 constexpr int64_t kRowsPerStep = 512;
 constexpr int64_t kGpuRowsPerStep = 8192;
 
-/// What activations and sequences may take on the device, its weights counted.
-int64_t FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
-  if (ops.computes_on_host_memory()) return FindMemory().available;
-  return ops.free_bytes() - checkpoint.bytes() +
-         SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
-}
-
 }  // namespace
 
 void ModelFlags::AddTo(CLI::App& flags) {
   AddModelFlag(flags, &directory);
   AddDeviceFlag(flags, &device);
+  AddPlacementFlags(flags, &gpu_layers, &engram);
   AddThreadsFlag(flags, &threads);
   AddIntegerFlag(flags, "--ctx", &context, 2, std::numeric_limits<int64_t>::max(),
                  "Longest context in tokens (default: what the tests need)");
@@ -59,7 +54,13 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Open(ModelFiles files, const
   options.max_context = context;
   options.max_rows_per_step = std::max(std::min(step_tokens, context), sequences);
   options.max_logits_rows = sequences;
-  const int64_t free = FreeBytes(*session->ops_, session->checkpoint());
+  EngineOptions placed;
+  placed.gpu_layers = flags.gpu_layers;
+  DEEPINFER_ASSIGN_OR_RETURN(placed.engram, ParseEngramPlace(flags.engram));
+  const WeightPlacement placement = PlacementOf(placed, session->checkpoint().config(), *session->ops_);
+  const Result<FreeMemory> room = FindFreeMemory(*session->ops_, session->checkpoint(), placement);
+  if (!room.ok()) return NameFlags(room.status());
+  const int64_t free = room->device;
   DEEPINFER_ASSIGN_OR_RETURN(
       session->model_, Model::Create(*session->files_.checkpoint, session->files_.token_map, *session->ops_, options));
   const int64_t needed = session->model_->workspace_bytes() + sequences * session->model_->sequence_bytes(context);
@@ -69,6 +70,8 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Open(ModelFiles files, const
         "sequences or smaller --ctx or --step-tokens",
         sequences, context, HumanBytes(needed), HumanBytes(std::max<int64_t>(free, 0))));
   }
+  LoadBar bar;
+  DEEPINFER_RETURN_IF_ERROR(NameFlags(PlaceWeights(session->checkpoint(), placement, *session->ops_, bar.progress())));
   return session;
 }
 

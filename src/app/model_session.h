@@ -22,6 +22,8 @@ namespace deepinfer {
 struct ModelFlags {
   std::string directory;        ///< empty: FindModel() looks for one
   std::string device = "auto";  ///< as ops/device.h reads it
+  int64_t gpu_layers = -1;      ///< -1: all
+  std::string engram = "disk";  ///< as ParseEngramPlace reads it
   int threads = 0;              ///< 0: all that this process may use
   int64_t step_tokens = 0;      ///< prompt tokens of a step; 0: as the device
   std::string activation_quant = "official";

@@ -125,9 +125,7 @@ Result<ModelFiles> SyntheticFlags::Load(const std::string& directory) const {
 Result<std::unique_ptr<EngineCore>> SyntheticFlags::Open(const EngineOptions& options) const {
   if (!generated()) return OpenEngine(options);
   DEEPINFER_ASSIGN_OR_RETURN(ModelFiles files, Load(options.model));
-  Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(files), options);
-  if (!engine.ok()) return NameFlags(engine.status());
-  return engine;
+  return OpenEngine(std::move(files), options);
 }
 
 /// A kept checkpoint is used again only for the spec that it was written for.

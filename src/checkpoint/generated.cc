@@ -54,6 +54,7 @@ Result<Checkpoint> Checkpoint::Generate(const ModelConfig& config, const std::st
       recipe.seed = TensorSeed(ScaleTensor(slot).name, seed);
       DEEPINFER_ASSIGN_OR_RETURN(view.scale, add(scale_bytes));
     }
+    checkpoint.list_.push_back(ListedWeight(slot, view));
     if (slot.matrix != nullptr) *slot.matrix = view;
     if (slot.vector != nullptr) {
       *slot.vector = {view.data, view.format == WeightFormat::kBF16, view.rows * view.columns};

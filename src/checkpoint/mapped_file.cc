@@ -25,14 +25,6 @@ struct Descriptor {
   }
 };
 
-// Only a hint: a kernel that refuses it still serves the pages.
-void Advise(std::span<const uint8_t> bytes, int advice) {
-  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
-  if (!bytes.empty()) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
-}
-
 }  // namespace
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -64,12 +56,5 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
   file.bytes_ = {static_cast<const uint8_t*>(address), size};
   return file;
 }
-
-void AdviseRandomAccess(std::span<const uint8_t> bytes) {
-  Advise(bytes, MADV_NOHUGEPAGE);
-  Advise(bytes, MADV_RANDOM);
-}
-
-void AdviseReadThrough(std::span<const uint8_t> bytes) { Advise(bytes, MADV_HUGEPAGE); }
 
 }  // namespace deepinfer

@@ -32,12 +32,6 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
-/// Tells the kernel that these bytes are read in random order, so that a row gather does not read ahead.
-void AdviseRandomAccess(std::span<const uint8_t> bytes);
-/// Tells the kernel to read what is not in memory yet 2 MiB at a time and to keep it in large pages, where the file
-/// system has them, so that reading through takes fewer misses of the TLB.
-void AdviseReadThrough(std::span<const uint8_t> bytes);
-
 }  // namespace deepinfer
 
 #endif  // DEEPINFER_CHECKPOINT_MAPPED_FILE_H_

@@ -25,8 +25,10 @@ class LayoutBuilder {
     AddMatrix("head.weight", ModelPart::kHead, WeightFormat::kBF16, vocabulary, hidden, &weights_.head);
     for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
       prefix_ = fmt::format("layers.{}.", layer);
+      layer_ = layer;
       AddLayer(layer, &weights_.layers[static_cast<size_t>(layer)]);
     }
+    layer_ = CheckpointWeight::kNoLayer;
     for (int stage = 0; stage < config_.num_nextn_predict_layers; ++stage) {
       prefix_ = fmt::format("mtp.{}.", stage);
       const size_t first = slots_.size();
@@ -45,6 +47,7 @@ class LayoutBuilder {
     slot.name = prefix_;
     slot.name += name;
     slot.part = part;
+    slot.layer = layer_;
     slot.format = format;
     slot.shape = std::move(shape);
     slot.active_rows = slot.rows();
@@ -224,6 +227,7 @@ class LayoutBuilder {
   const ModelConfig& config_;
   Weights& weights_;
   std::string prefix_;
+  int layer_ = CheckpointWeight::kNoLayer;
   std::vector<WeightSlot> slots_;
 };
 
@@ -261,6 +265,10 @@ std::string ModelPartName(ModelPart part) {
 
 std::vector<WeightSlot> LayOutWeights(const ModelConfig& config, Weights* weights) {
   return LayoutBuilder(config, weights).Build();
+}
+
+CheckpointWeight ListedWeight(const WeightSlot& slot, const WeightMatrix& view) {
+  return {view, slot.layer, slot.part == ModelPart::kEngramTables};
 }
 
 TensorShape ValueTensor(const WeightSlot& slot) {

@@ -38,6 +38,7 @@ std::string ModelPartName(ModelPart part);
 struct WeightSlot {
   std::string name;  ///< of the values
   ModelPart part = ModelPart::kHead;
+  int layer = CheckpointWeight::kNoLayer;  ///< as CheckpointWeight::layer
   WeightFormat format = WeightFormat::kBF16;
   bool either_float = false;       ///< BF16 and F32 are both accepted; `format` is what the release holds
   std::vector<int64_t> shape;      ///< in elements, one or two extents
@@ -56,6 +57,9 @@ struct WeightSlot {
 /// Sizes `weights` for the configuration and lists a slot for each of its members (and one without destination for each
 /// vision tensor). Moving `weights` keeps slots of layers valid, but not those of its direct members.
 std::vector<WeightSlot> LayOutWeights(const ModelConfig& config, Weights* weights);
+
+/// What a checkpoint says of the slot's weight, `view` with its addresses.
+CheckpointWeight ListedWeight(const WeightSlot& slot, const WeightMatrix& view);
 
 /// A tensor as safetensors describes it.
 struct TensorShape {

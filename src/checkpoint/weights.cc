@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "base/memory_advice.h"
 #include "checkpoint/json_reader.h"
 #include "checkpoint/weight_layout.h"
 
@@ -126,7 +127,7 @@ class Binder {
 
   size_t tensor_count() const { return table_.size(); }
 
-  Status Bind(const WeightSlot& slot, Weights* weights) {
+  Status Bind(const WeightSlot& slot, Weights* weights, std::vector<CheckpointWeight>* list) {
     TensorShape expected = ValueTensor(slot);
     WeightMatrix view = slot.View();
     const Location* found = nullptr;
@@ -140,6 +141,7 @@ class Binder {
       DEEPINFER_RETURN_IF_ERROR(Take(ScaleTensor(slot), false, &scale));
       view.scale = scale->file->data(*scale->tensor);
     }
+    if (slot.part != ModelPart::kVision) list->push_back(ListedWeight(slot, view));
     if (slot.matrix != nullptr) {
       *slot.matrix = view;
     } else if (slot.vector != nullptr) {
@@ -279,7 +281,9 @@ Result<Checkpoint> Checkpoint::Open(const std::filesystem::path& directory, cons
   DEEPINFER_RETURN_IF_ERROR(binder.Collect(index ? &*index : nullptr));
   DEEPINFER_RETURN_IF_ERROR(CheckTensorBudget(checkpoint.config_, source, binder.tensor_count()));
   const std::vector<WeightSlot> slots = LayOutWeights(checkpoint.config_, &checkpoint.weights_);
-  for (const WeightSlot& slot : slots) DEEPINFER_RETURN_IF_ERROR(binder.Bind(slot, &checkpoint.weights_));
+  for (const WeightSlot& slot : slots) {
+    DEEPINFER_RETURN_IF_ERROR(binder.Bind(slot, &checkpoint.weights_, &checkpoint.list_));
+  }
   DEEPINFER_RETURN_IF_ERROR(binder.CheckNothingLeft());
   // The scan takes what is around the scales along, which is most of a file. A model that is large lets it be, and has
   // fewer large pages: none where a scale was read before.

@@ -116,6 +116,15 @@ struct Weights {
   std::vector<NamedTensor> vision;  // empty without vision_config
 };
 
+/// A weight of the text model, for whoever walks over all of them.
+struct CheckpointWeight {
+  static constexpr int kNoLayer = -1;
+
+  WeightMatrix view;          ///< a vector is one row
+  int layer = kNoLayer;       ///< of the backbone; kNoLayer: beside the layers (embedding, head, drafter)
+  bool engram_table = false;  ///< read by rows, never as a whole
+};
+
 struct CheckpointOptions {
   /// Refuse scales of NaN (E8M0 byte 255). Reads every scale page except those of the Engram tables: 3 % of the bytes.
   bool check_scales = true;
@@ -139,6 +148,8 @@ class Checkpoint {
   const std::filesystem::path& directory() const { return directory_; }
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
+  /// Every weight of weights() but the vision tower's, once.
+  const std::vector<CheckpointWeight>& list() const { return list_; }
   /// The mapped files, in index order; none of a generated checkpoint.
   const std::vector<SafetensorsFile>& files() const { return files_; }
   int64_t tensor_count() const;
@@ -151,6 +162,7 @@ class Checkpoint {
   std::filesystem::path directory_;
   ModelConfig config_;
   Weights weights_;
+  std::vector<CheckpointWeight> list_;
   std::vector<SafetensorsFile> files_;
   std::unique_ptr<GeneratedWeights> generated_;
 };

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "checkpoint/fingerprint.h"
 #include "engine/measure_profile.h"
+#include "engine/take_temporaries.h"
 #include "ops/device.h"
 #include "text/prompt_segments.h"
 
@@ -78,49 +79,42 @@ Result<Generation> Engine::Generate(GenerationRequest request) {
 }
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(ModelFiles files, const EngineOptions& options,
-                                                       const KvTierFactory& make_tiers, std::unique_ptr<Ops> ops) {
+                                                       const KvTierFactory& make_tiers, const LoadProgress& progress,
+                                                       std::unique_ptr<Ops> ops) {
   DEEPINFER_RETURN_IF_ERROR(options.Validate());
   const int threads = options.threads > 0 ? options.threads : AvailableThreads();
   std::string device_note;
+  const Checkpoint& checkpoint = *files.checkpoint;
   if (ops == nullptr) {
     DEEPINFER_ASSIGN_OR_RETURN(ops, MakeOps(options.device, threads));
   }
-  Result<int64_t> room = FreeBytes(*ops, *files.checkpoint);
+  WeightPlacement placement = PlacementOf(options, checkpoint.config(), *ops);
+  Result<FreeMemory> room = FindFreeMemory(*ops, checkpoint, placement);
   if (options.device == "auto" && !ops->computes_on_host_memory() && !room.ok()) {
     device_note = "the GPU is not used: " + room.status().message();
     DEEPINFER_ASSIGN_OR_RETURN(ops, MakeOps("cpu", threads));
-    room = FreeBytes(*ops, *files.checkpoint);
+    placement = PlacementOf(options, checkpoint.config(), *ops);
+    room = FindFreeMemory(*ops, checkpoint, placement);
   }
   if (!room.ok()) return room.status();
-  const int64_t free_bytes = *room;
-  DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, files.checkpoint->config(), free_bytes));
+  DEEPINFER_ASSIGN_OR_RETURN(EnginePlan plan, PlanEngine(options, checkpoint.config(), *room));
+  plan.weights = placement;
   std::unique_ptr<EngineCore> engine(new EngineCore(std::move(files), std::move(plan), std::move(ops)));
   engine->device_note_ = std::move(device_note);
-  DEEPINFER_RETURN_IF_ERROR(engine->Build(make_tiers));
-  int64_t planned = 0;
-  int64_t tiers = 0;
-  for (const PlannedMemory& line : engine->memory_plan()) {
-    if (line.at_start) planned += line.bytes;
-    if (line.key == "kv_tiers") tiers = line.bytes;
+  DEEPINFER_RETURN_IF_ERROR(engine->Reserve(make_tiers));
+  DEEPINFER_RETURN_IF_ERROR(CheckPlan(engine->memory_plan(), *room));
+  if (options.load_weights) {
+    DEEPINFER_RETURN_IF_ERROR(PlaceWeights(*engine->files_.checkpoint, placement, *engine->ops_, progress));
   }
-  if (!engine->ops_->computes_on_host_memory()) {
-    planned -= tiers;
-    DEEPINFER_RETURN_IF_ERROR(CheckTierMemory(tiers));
-  }
-  if (free_bytes > 0 && planned > free_bytes) {
-    return Status::ResourceExhausted(
-        fmt::format("the engine needs {} of memory, {} are free; lower {}", HumanBytes(planned), HumanBytes(free_bytes),
-                    tiers > planned / 2 ? "kv_host_bytes, kv_disk_bytes or kv_shared_bytes (the index of a folder "
-                                          "grows with its budget)"
-                                        : "max_num_seqs, max_num_batched_tokens, max_model_len or kv_memory"));
-  }
+  DEEPINFER_RETURN_IF_ERROR(engine->Start());
+  DEEPINFER_RETURN_IF_ERROR(CheckPlan(engine->memory_plan(), *room));
   return engine;
 }
 
 EngineCore::EngineCore(ModelFiles files, EnginePlan plan, std::unique_ptr<Ops> ops)
     : files_(std::move(files)), plan_(std::move(plan)), ops_(std::move(ops)), inbox_(std::make_shared<Inbox>()) {}
 
-Status EngineCore::Build(const KvTierFactory& make_tiers) {
+Status EngineCore::Reserve(const KvTierFactory& make_tiers) {
   const ModelConfig& config = files_.checkpoint->config();
   std::vector<int32_t> control_tokens;
   if (const std::optional<int32_t> dsml = files_.tokenizer->IdOfAddedToken(special_token::kDsml))
@@ -138,7 +132,14 @@ Status EngineCore::Build(const KvTierFactory& make_tiers) {
                     plan_.options.max_num_seqs, HumanBytes(plan_.piece_bytes * plan_.options.max_num_seqs)));
   }
   pieces_ = std::move(*pieces);
-  const int64_t block = std::max<int64_t>(config.dspark_block_size, 1);
+  return Status::Ok();
+}
+
+Status EngineCore::Start() {
+  const int64_t block = std::max<int64_t>(files_.checkpoint->config().dspark_block_size, 1);
+  if (plan_.options.load_weights && !ops_->computes_on_host_memory()) {
+    DEEPINFER_RETURN_IF_ERROR(TakeTemporaries(*model_, *ops_, plan_));
+  }
   if (plan_.options.draft_length > 0) {
     if (plan_.options.profile_steps && plan_.options.variable_drafts) {
       DEEPINFER_ASSIGN_OR_RETURN(profile_, MeasureProfile(*model_, *ops_, plan_));
@@ -572,27 +573,5 @@ Status EngineCore::Tokenize(const std::string& text, bool special, std::vector<i
 }
 
 std::string EngineCore::Detokenize(std::span<const int32_t> ids) const { return files_.tokenizer->Decode(ids, false); }
-
-std::vector<PlannedMemory> EngineCore::memory_plan() const {
-  const EngineOptions& chosen = plan_.options;
-  return {
-      {"workspace", fmt::format("activations and scratch of a step of {} rows", model_->options().max_rows_per_step),
-       model_->workspace_bytes()},
-      {"sequences", fmt::format("window rings, draft rings and tails of {} sequences", chosen.max_num_seqs),
-       pieces_.bytes()},
-      {"kv_pool", fmt::format("KV pool: {} blocks of {} tokens", plan_.kv.blocks, kKvBlockTokens),
-       kv_->blocks().bytes()},
-      {"snapshots", fmt::format("ring snapshots: {} of {}", plan_.kv.snapshots, HumanBytes(plan_.kv.snapshot_bytes)),
-       kv_->snapshots().bytes()},
-      {"prefix_tree", "prefix tree", kv_->tree().bytes()},
-      {"tables", "page tables, token ids and sampling rules", executor_->bytes()},
-      {"token_map", "Engram token map", std::ssize(files_.token_map) * static_cast<int64_t>(sizeof(int32_t))},
-      {"kv_tiers", "tiers behind the KV pool: host memory, indices and buffers",
-       store_ == nullptr ? 0
-                         : store_->memory_bytes() + transfers_->bytes() + (copies_ == nullptr ? 0 : copies_->bytes())},
-      {"grammars", fmt::format("grammars of {} answers and those kept for later, at most", chosen.max_num_seqs),
-       grammars_->most_bytes(chosen.max_num_seqs, 1 + chosen.draft_length), false},
-  };
-}
 
 }  // namespace deepinfer

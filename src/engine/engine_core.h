@@ -28,10 +28,11 @@ namespace deepinfer {
 
 class EngineCore final : public Engine {
  public:
-  /// `make_tiers`: what is behind the KV pool; empty: what the options say. `ops`: what computes; null: the device that
-  /// the options name.
+  /// `make_tiers`: what is behind the KV pool; empty: what the options say. `progress`: of the weights, on this thread.
+  /// `ops`: what computes; null: the device that the options name.
   static Result<std::unique_ptr<EngineCore>> Create(ModelFiles files, const EngineOptions& options,
                                                     const KvTierFactory& make_tiers = {},
+                                                    const LoadProgress& progress = {},
                                                     std::unique_ptr<Ops> ops = nullptr);
   ~EngineCore() override;
 
@@ -70,7 +71,9 @@ class EngineCore final : public Engine {
 
   EngineCore(ModelFiles files, EnginePlan plan, std::unique_ptr<Ops> ops);
 
-  Status Build(const KvTierFactory& make_tiers);
+  /// Takes all memory but temporaries; then, once the weights are there, Start().
+  Status Reserve(const KvTierFactory& make_tiers);
+  Status Start();
   Status BuildTiers(const KvTierFactory& make_tiers);
   Status CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const;
   Status TokenizeBadWords(SamplingParams* sampling) const;

@@ -39,6 +39,25 @@ Result<int64_t> IntegerVariable(const char* name, int64_t low, int64_t high) {
 
 std::string_view ReplayModeName(ReplayMode mode) { return mode == ReplayMode::kBounded ? "bounded" : "exact"; }
 
+std::string_view EngramPlaceName(EngramPlace place) {
+  switch (place) {
+    case EngramPlace::kDisk:
+      return "disk";
+    case EngramPlace::kHost:
+      return "host";
+    case EngramPlace::kDevice:
+      return "device";
+  }
+  return "";
+}
+
+Result<EngramPlace> ParseEngramPlace(std::string_view name) {
+  for (const EngramPlace place : {EngramPlace::kDisk, EngramPlace::kHost, EngramPlace::kDevice}) {
+    if (name == EngramPlaceName(place)) return place;
+  }
+  return Status::InvalidArgument(fmt::format("engram: expected disk, host or device, found '{}'", name));
+}
+
 std::string_view FinishReasonName(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
@@ -58,6 +77,7 @@ std::string_view FinishReasonName(FinishReason reason) {
 Status EngineOptions::Validate() const {
   DEEPINFER_RETURN_IF_ERROR(CheckDeviceName(device));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0, " (0: all)"));
+  DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("gpu_layers", gpu_layers, -1, " (-1: all)"));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("max_num_seqs", max_num_seqs, 1));
   if (max_num_seqs > 4096) {
     return Status::InvalidArgument(fmt::format("max_num_seqs: expected at most 4096, found {}", max_num_seqs));

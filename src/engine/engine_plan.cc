@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/machine.h"
-#include "checkpoint/parameter_summary.h"
 
 namespace deepinfer {
 namespace {
@@ -50,24 +49,83 @@ Status PlanReplaySettings(const EngineOptions& options, const ModelConfig& confi
   return CheckReplaySettings(plan->exact);
 }
 
-// Of a GPU: what kernels, temporaries and the driver take.
-constexpr int64_t kDeviceReserveBytes = int64_t{1} << 30;
+// Of a GPU: what kernels, lists and the driver take. Temporaries of a step are taken, and counted, at the start.
+constexpr int64_t kDeviceReserveBytes = int64_t{512} << 20;
+
+/// The most layers that may stay on a GPU with `device` bytes; -1: not even none.
+int64_t MostResidentLayers(const Checkpoint& checkpoint, WeightPlacement placement, int64_t device) {
+  for (placement.resident_layers = checkpoint.config().num_hidden_layers - 1; placement.resident_layers >= 0;
+       --placement.resident_layers) {
+    if (TotalsOf(ListWeights(checkpoint, placement)).on_device() <= device) break;
+  }
+  return placement.resident_layers;
+}
 
 }  // namespace
 
-Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint) {
-  if (ops.computes_on_host_memory()) return FindMemory().available;
-  const int64_t weights =
-      checkpoint.bytes() - SummariseParameters(checkpoint.config()).part(ModelPart::kEngramTables).bytes;
-  const int64_t free = ops.free_bytes() - kDeviceReserveBytes - weights;
-  if (free > 0) return free;
-  return Status::ResourceExhausted(fmt::format(
-      "device: the weights take {}, the GPU has {} free and {} are kept for temporaries; use --device cpu or "
-      "a GPU with more memory",
-      HumanBytes(weights), HumanBytes(ops.free_bytes()), HumanBytes(kDeviceReserveBytes)));
+WeightPlacement PlacementOf(const EngineOptions& options, const ModelConfig& config, const Ops& ops) {
+  WeightPlacement placement;
+  if (options.gpu_layers < config.num_hidden_layers) placement.resident_layers = options.gpu_layers;
+  const bool one_memory = ops.computes_on_host_memory();
+  placement.engram_on_device = options.engram == EngramPlace::kDevice && !one_memory;
+  placement.engram_in_memory =
+      options.engram == EngramPlace::kHost || (options.engram == EngramPlace::kDevice && one_memory);
+  return placement;
 }
 
-Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& config, int64_t free_bytes) {
+Result<FreeMemory> FindFreeMemory(const Ops& ops, const Checkpoint& checkpoint, const WeightPlacement& placement) {
+  const int64_t host = FindMemory().available;
+  if (ops.computes_on_host_memory()) return FreeMemory{host, host, true};
+  return LeaveRoomForWeights(checkpoint, placement, ops.free_bytes(), host);
+}
+
+Result<FreeMemory> LeaveRoomForWeights(const Checkpoint& checkpoint, const WeightPlacement& placement, int64_t device,
+                                       int64_t host) {
+  const WeightTotals totals = TotalsOf(ListWeights(checkpoint, placement));
+  const int64_t room = device - kDeviceReserveBytes;
+  if (totals.on_device() >= room) {
+    const int64_t layers = MostResidentLayers(checkpoint, placement, room);
+    return Status::ResourceExhausted(fmt::format(
+        "device: the weights take {}{}, the GPU has {} free and {} are kept for kernels and lists; {}use --device cpu "
+        "or a GPU with more memory",
+        HumanBytes(totals.on_device()), placement.engram_on_device ? " with the tables of engram" : "",
+        HumanBytes(device), HumanBytes(kDeviceReserveBytes),
+        layers < 0 ? "" : fmt::format("lower gpu_layers ({} would leave the other layers in host memory), ", layers)));
+  }
+  if (host > 0 && totals.passing >= host) {
+    return Status::ResourceExhausted(
+        fmt::format("gpu_layers: the layers that do not stay on the GPU take {} of host memory, {} are free; raise it",
+                    HumanBytes(totals.passing), HumanBytes(host)));
+  }
+  return FreeMemory{room - totals.on_device(), host > 0 ? host - totals.passing : 0, false};
+}
+
+Status CheckPlan(const std::vector<PlannedMemory>& lines, const FreeMemory& free) {
+  int64_t device = 0;
+  int64_t host = 0;
+  int64_t tiers = 0;
+  for (const PlannedMemory& line : lines) {
+    if (!line.at_start || line.key.starts_with("weights")) continue;
+    (line.on_device ? device : host) += line.bytes;
+    if (line.key == "kv_tiers") tiers = line.bytes;
+  }
+  if (!free.is_one && free.device > 0 && device > free.device) {
+    return Status::ResourceExhausted(
+        fmt::format("the engine needs {} of the GPU's memory beside the weights, {} are free; lower max_num_seqs, "
+                    "max_num_batched_tokens, max_model_len, kv_memory or gpu_layers",
+                    HumanBytes(device), HumanBytes(free.device)));
+  }
+  if (free.is_one) host += device;
+  if (free.host == 0 || host <= free.host) return Status::Ok();
+  return Status::ResourceExhausted(
+      fmt::format("the engine needs {} of memory, {} are free; lower {}", HumanBytes(host), HumanBytes(free.host),
+                  tiers > host / 2 ? "kv_host_bytes, kv_disk_bytes or kv_shared_bytes (the index of a folder grows "
+                                     "with its budget)"
+                  : free.is_one    ? "max_num_seqs, max_num_batched_tokens, max_model_len or kv_memory"
+                                   : "max_num_seqs or snapshot_memory"));
+}
+
+Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& config, const FreeMemory& free) {
   DEEPINFER_RETURN_IF_ERROR(options.Validate());
   EnginePlan plan;
   plan.options = options;
@@ -119,7 +177,7 @@ Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& c
     }
   } else {
     // Half of what is free, but room for one whole context.
-    const int64_t half = free_bytes > 0 ? free_bytes / 2 / kv.block_bytes : wanted_blocks;
+    const int64_t half = free.device > 0 ? free.device / 2 / kv.block_bytes : wanted_blocks;
     kv.blocks = std::max(context_blocks, std::min(wanted_blocks, half));
   }
   chosen.kv_memory_bytes = kv.blocks * kv.block_bytes;
@@ -129,17 +187,24 @@ Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& c
     kv.snapshots = chosen.snapshot_memory_bytes / kv.snapshot_bytes;
   } else {
     const int64_t wanted = chosen.max_num_seqs * kRollingSnapshots + kIdleSnapshots;
-    const int64_t tenth = free_bytes > 0 ? free_bytes / 10 / kv.snapshot_bytes : wanted;
+    const int64_t tenth = free.host > 0 ? free.host / 10 / kv.snapshot_bytes : wanted;
     kv.snapshots = std::min(wanted, tenth);
   }
   chosen.snapshot_memory_bytes = kv.snapshots * kv.snapshot_bytes;
 
-  const int64_t needed = chosen.kv_memory_bytes + chosen.snapshot_memory_bytes + plan.piece_bytes * chosen.max_num_seqs;
-  if (free_bytes > 0 && needed > free_bytes) {
+  const int64_t device = chosen.kv_memory_bytes + plan.piece_bytes * chosen.max_num_seqs;
+  const int64_t needed = free.is_one ? device + chosen.snapshot_memory_bytes : device;
+  if (free.device > 0 && needed > free.device) {
     return Status::ResourceExhausted(fmt::format(
-        "the KV pool, snapshots and {} running sequences need {} of memory, {} are free; lower max_model_len ({}), "
-        "max_num_seqs or kv_memory",
-        chosen.max_num_seqs, HumanBytes(needed), HumanBytes(free_bytes), chosen.max_model_len));
+        "the KV pool{} and {} running sequences need {} of memory{}, {} are free; lower max_model_len ({}), "
+        "max_num_seqs{}",
+        free.is_one ? ", snapshots" : "", chosen.max_num_seqs, HumanBytes(needed), free.is_one ? "" : " of the GPU",
+        HumanBytes(free.device), chosen.max_model_len, free.is_one ? " or kv_memory" : ", kv_memory or gpu_layers"));
+  }
+  if (!free.is_one && free.host > 0 && chosen.snapshot_memory_bytes > free.host) {
+    return Status::ResourceExhausted(
+        fmt::format("ring snapshots need {} of host memory, {} are free; lower snapshot_memory",
+                    HumanBytes(chosen.snapshot_memory_bytes), HumanBytes(free.host)));
   }
   return plan;
 }

@@ -5,6 +5,8 @@
 #ifndef DEEPINFER_ENGINE_ENGINE_PLAN_H_
 #define DEEPINFER_ENGINE_ENGINE_PLAN_H_
 
+#include <vector>
+
 #include "cache/replay_plan.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/weights.h"
@@ -12,13 +14,22 @@
 #include "engine/sequence_cache.h"
 #include "engine/step_executor.h"
 #include "model/model.h"
+#include "model/weight_placement.h"
 #include "ops/ops.h"
 
 namespace deepinfer {
 
+/// Memory that an engine may take beside its weights.
+struct FreeMemory {
+  int64_t device = 0;  ///< of what computes; 0: unknown
+  int64_t host = 0;    ///< 0: unknown
+  bool is_one = true;  ///< the CPU computes: both are the same memory
+};
+
 struct EnginePlan {
   EngineOptions options;  ///< with everything chosen
   ModelOptions model;
+  WeightPlacement weights;
   KvManagerOptions kv;
   ExecutorOptions executor;
   ReplaySettings bounded;
@@ -29,13 +40,23 @@ struct EnginePlan {
   const ReplaySettings& settings(ReplayMode mode) const { return mode == ReplayMode::kBounded ? bounded : exact; }
 };
 
-/// What the plan of an engine may take on the device that computes, its weights counted. kResourceExhausted: a GPU has
-/// no room for the weights.
-Result<int64_t> FreeBytes(const Ops& ops, const Checkpoint& checkpoint);
+/// Where the weights go that `options` ask for.
+WeightPlacement PlacementOf(const EngineOptions& options, const ModelConfig& config, const Ops& ops);
 
-/// `free_bytes`: memory that may be used, 0: unknown. kInvalidArgument: an option that this model cannot have;
-/// kResourceExhausted: an engine of these options needs more than is free, with both numbers.
-Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& config, int64_t free_bytes);
+/// What is left of the device that computes, and of the host, beside the weights. kResourceExhausted: a GPU, or the
+/// host beside it, has no room for them; says what would fit.
+Result<FreeMemory> FindFreeMemory(const Ops& ops, const Checkpoint& checkpoint, const WeightPlacement& placement);
+
+/// The same of a GPU with `device` bytes free, beside a host with `host`.
+Result<FreeMemory> LeaveRoomForWeights(const Checkpoint& checkpoint, const WeightPlacement& placement, int64_t device,
+                                       int64_t host);
+
+/// kInvalidArgument: an option that this model cannot have; kResourceExhausted: an engine of these options needs more
+/// than is free, with both numbers.
+Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& config, const FreeMemory& free);
+
+/// Whether lines that are reserved at the start fit; those of weights are not counted.
+Status CheckPlan(const std::vector<PlannedMemory>& lines, const FreeMemory& free);
 
 }  // namespace deepinfer
 

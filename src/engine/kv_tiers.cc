@@ -13,7 +13,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/machine.h"
 #include "cache/disk_tier.h"
 #include "cache/file_system.h"
 #include "cache/host_tier.h"
@@ -151,14 +150,6 @@ Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& nam
                                         BytesOr(options.kv_shared_bytes, kSharedBytes), codec, &tiers));
   }
   return tiers;
-}
-
-Status CheckTierMemory(int64_t bytes) {
-  const int64_t free = FindMemory().available;
-  if (free == 0 || bytes <= free) return Status::Ok();
-  return Status::ResourceExhausted(fmt::format(
-      "the KV tiers need {} of host memory, {} are free; lower kv_host_bytes, kv_disk_bytes or kv_shared_bytes",
-      HumanBytes(bytes), HumanBytes(free)));
 }
 
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports) {

@@ -49,9 +49,6 @@ Result<KvKey> ReadKvSecret(const std::string& path);
 Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space,
                             const std::optional<KvKey>& secret);
 
-/// Of a GPU's engine, whose other memory is the device's: kResourceExhausted when the host has not so much.
-Status CheckTierMemory(int64_t bytes);
-
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports);
 
 }  // namespace deepinfer

@@ -30,6 +30,7 @@
 #include "deepinfer/status.h"
 #include "ops/packed_rows.h"
 #include "ops/sampling.h"
+#include "ops/weight_list.h"
 
 namespace deepinfer {
 
@@ -112,11 +113,19 @@ class Ops {
   /// Allocates scratch for these limits; call once before the first op, again to grow.
   virtual Status Reserve(const ScratchLimits& limits) = 0;
 
-  /// Bytes of scratch held.
+  /// Bytes of scratch held, and those of them in memory of the device's own.
   virtual int64_t scratch_bytes() const = 0;
+  virtual int64_t device_scratch_bytes() const { return 0; }
 
   /// Zero-filled memory that ops compute on. kResourceExhausted: the device has none left.
   virtual Result<DeviceMemory> Allocate(int64_t bytes) { return DeviceMemory::OnHost(bytes); }
+  /// Brings the weights of a model to their places before the first op that reads them; a weight that is on no list
+  /// comes at its first use. One list for the life of an Ops. kResourceExhausted: no room, with the numbers.
+  virtual Status LoadWeights(std::span<const ListedBytes> list, const LoadProgress& progress) {
+    (void)list;
+    (void)progress;
+    return Status::Ok();
+  }
   /// Bytes that Allocate() could still give, weights that are not on the device yet not counted; 0: as the system, or
   /// the device does not say.
   virtual int64_t free_bytes() const { return 0; }

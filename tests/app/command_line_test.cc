@@ -187,6 +187,26 @@ TEST(CommandLine, InfoPlansEveryByte) {
   EXPECT_NE(RunProgram({"info"}).out.find("routed experts"), std::string::npos);
 }
 
+TEST(CommandLine, WhereWeightsLieChangesNoAnswer) {
+  const std::vector<std::string> run = {"generate", "--device",     "cpu", "--temperature",
+                                        "0",        "--max-tokens", "8",   "Once"};
+  const ProgramResult expected = RunProgram(run);
+  ASSERT_EQ(expected.exit_status, 0) << expected.err;
+  for (const std::string engram : {"disk", "host", "device"}) {
+    std::vector<std::string> placed = run;
+    placed.insert(placed.begin() + 1, {"--gpu-layers", "2", "--engram", engram});
+    const ProgramResult result = RunProgram(placed);
+    EXPECT_EQ(result.out, expected.out) << engram;
+    EXPECT_EQ(result.err, expected.err) << engram;
+  }
+  ExpectError(RunProgram({"generate", "--engram", "ram", "x"}), 2, "--engram: expected disk or host or device");
+  ExpectError(RunProgram({"info", "--gpu-layers", "-1"}), 2, "--gpu-layers: expected a whole number of 0 or more");
+  // A CPU has one memory.
+  const Json plan = Json::parse(RunProgram({"info", "--json", "--device", "cpu"}).out)["memory_plan"];
+  EXPECT_EQ(plan["device_bytes"], 0);
+  EXPECT_FALSE(plan["allocations"].contains("weights"));
+}
+
 TEST(CommandLine, DoctorFindsTheMachineAndTheModel) {
   const Json doctor = Json::parse(RunProgram({"doctor", "--json"}).out);
   EXPECT_GE(doctor["processor"]["threads"], 1);

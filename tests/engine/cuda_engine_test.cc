@@ -148,6 +148,71 @@ TEST_F(CudaTiers, WhatTheCpuLeftIsNotFound) {
   }
 }
 
+/// The bytes of a line of the plan; -1: there is none.
+int64_t Planned(const EngineCore& engine, const std::string& key) {
+  for (const PlannedMemory& line : engine.memory_plan()) {
+    if (line.key == key) return line.bytes;
+  }
+  return -1;
+}
+
+// Where weights and tables lie changes no bit, and the plan says where that is.
+TEST(CudaEnginePlacement, WeightsThatPassGiveTheSameAnswers) {
+  EngineOptions options;
+  options.device = "cuda";
+  options.max_num_seqs = 8;
+  options.max_model_len = 2048;
+  options.kv_memory_bytes = int64_t{64} << 20;
+  options.profile_steps = false;
+  const auto resident = MakeEngine("nano", options);
+  Random random(RunSeed("placement"));
+  // Prompts of hundreds of tokens take the wide products, answers those for few rows.
+  const std::vector<GenerationRequest> requests =
+      RandomRequests(*resident, 24, {.longest_prompt = 900, .most_tokens = 24}, random);
+  std::vector<size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const std::vector<Generation> expected = RunTogether(*resident, requests, order);
+  const int64_t all = Planned(*resident, "weights");
+  EXPECT_GT(all, 0);
+  EXPECT_GT(Planned(*resident, "temporaries"), 0);
+  EXPECT_EQ(Planned(*resident, "weights_passing"), -1);
+
+  const int64_t layers = resident->files().checkpoint->config().num_hidden_layers;
+  struct Case {
+    int64_t gpu_layers;
+    EngramPlace engram;
+  };
+  for (const Case& one : {Case{0, EngramPlace::kDisk}, Case{layers / 2, EngramPlace::kHost},
+                          Case{layers - 1, EngramPlace::kDevice}, Case{layers, EngramPlace::kDevice}}) {
+    SCOPED_TRACE(fmt::format("{} layers, engram {}", one.gpu_layers, EngramPlaceName(one.engram)));
+    options.gpu_layers = one.gpu_layers;
+    options.engram = one.engram;
+    const auto engine = MakeEngine("nano", options);
+    const std::vector<Generation> results = RunTogether(*engine, requests, order);
+    for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(Difference(results[i], expected[i]), "") << "request " << i;
+    const int64_t passing = Planned(*engine, "weights_passing");
+    EXPECT_EQ(passing > 0, one.gpu_layers < layers);
+    const int64_t tables =
+        one.engram == EngramPlace::kDevice ? Planned(*engine, "weights") + std::max<int64_t>(passing, 0) - all : 0;
+    EXPECT_EQ(tables > 0, one.engram == EngramPlace::kDevice);
+    if (one.engram != EngramPlace::kDevice) {
+      EXPECT_EQ(Planned(*engine, "weights") + passing, all);
+    }
+    EXPECT_EQ(Planned(*engine, "weights_window") > 0, one.gpu_layers < layers);
+    ExpectNothingHeld(*engine);
+  }
+}
+
+// What a plan alone is asked for moves no weights.
+TEST(CudaEnginePlacement, APlanBringsNoWeights) {
+  EngineOptions options;
+  options.device = "cuda";
+  options.load_weights = options.profile_steps = false;
+  const auto engine = MakeEngine("nano", options);
+  EXPECT_GT(Planned(*engine, "weights"), 0);
+  EXPECT_EQ(Planned(*engine, "temporaries"), -1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Activations, CudaEngine, testing::Values("f32act", "fp8act"),
                          [](const auto& info) { return std::string(info.param); });
 

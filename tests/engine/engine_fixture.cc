@@ -43,7 +43,7 @@ std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOpt
   EngineOptions options = asked;
   options.store_calibration = false;  // the folders are the repository's
   Result<std::unique_ptr<EngineCore>> engine =
-      EngineCore::Create(LoadTestModel(model), options, make_tiers, std::move(ops));
+      EngineCore::Create(LoadTestModel(model), options, make_tiers, {}, std::move(ops));
   if (!engine.ok()) {
     ADD_FAILURE() << engine.status().message();
     std::abort();

@@ -4,7 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <set>
 #include <sstream>
+
+#include "checkpoint/parameter_summary.h"
 
 namespace deepinfer {
 namespace {
@@ -23,7 +27,7 @@ ModelConfig ReadConfig(const std::filesystem::path& folder) {
 ModelConfig Nano() { return ReadConfig("models/nano"); }
 
 EnginePlan Plan(const EngineOptions& options, const ModelConfig& config, int64_t free_bytes = 0) {
-  Result<EnginePlan> plan = PlanEngine(options, config, free_bytes);
+  Result<EnginePlan> plan = PlanEngine(options, config, {free_bytes, free_bytes});
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   return plan.ok() ? std::move(*plan) : EnginePlan();
 }
@@ -31,7 +35,7 @@ EnginePlan Plan(const EngineOptions& options, const ModelConfig& config, int64_t
 /// The plan is refused, and the message has all of these.
 void ExpectRefused(const EngineOptions& options, StatusCode code, const std::vector<std::string>& parts,
                    int64_t free_bytes = 0) {
-  const Result<EnginePlan> plan = PlanEngine(options, Nano(), free_bytes);
+  const Result<EnginePlan> plan = PlanEngine(options, Nano(), {free_bytes, free_bytes});
   ASSERT_FALSE(plan.ok()) << parts.front();
   EXPECT_EQ(plan.status().code(), code);
   for (const std::string& part : parts) {
@@ -217,8 +221,147 @@ TEST(EnginePlan, MoreThanIsFreeIsRefused) {
   // One whole context is needed whatever is free.
   ExpectRefused({}, StatusCode::kResourceExhausted, {"max_model_len"}, 1 << 20);
   // Unknown: not judged.
-  EXPECT_TRUE(PlanEngine(options, Nano(), 0).ok());
-  EXPECT_TRUE(PlanEngine(options, Nano(), 16 * kGigabyte).ok());
+  EXPECT_TRUE(PlanEngine(options, Nano(), {}).ok());
+  EXPECT_TRUE(PlanEngine(options, Nano(), {16 * kGigabyte, 16 * kGigabyte}).ok());
+}
+
+// A GPU of any size, without one: what is left of it and of the host beside the weights.
+class PlanOnGpu : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    Result<Checkpoint> nano = Checkpoint::Open(std::filesystem::path(DEEPINFER_SOURCE_DIR) / "models/nano");
+    ASSERT_TRUE(nano.ok()) << nano.status().message();
+    checkpoint = std::make_unique<Checkpoint>(std::move(*nano));
+  }
+  static void TearDownTestSuite() { checkpoint.reset(); }
+  static WeightTotals Totals(const WeightPlacement& placement) { return TotalsOf(ListWeights(*checkpoint, placement)); }
+  static void ExpectNoRoom(const Result<FreeMemory>& room, const std::vector<std::string>& parts) {
+    ASSERT_FALSE(room.ok());
+    EXPECT_EQ(room.status().code(), StatusCode::kResourceExhausted);
+    for (const std::string& part : parts) {
+      EXPECT_NE(room.status().message().find(part), std::string::npos) << part << "\nin: " << room.status().message();
+    }
+  }
+
+  static inline std::unique_ptr<Checkpoint> checkpoint;
+};
+
+TEST_F(PlanOnGpu, EveryWeightIsListedOnce) {
+  const WeightTotals all = Totals({});
+  EXPECT_EQ(all.passing, 0);
+  EXPECT_EQ(all.window, 0);
+  WeightPlacement with_tables;
+  with_tables.engram_on_device = true;
+  const WeightList list = ListWeights(*checkpoint, with_tables);
+  int64_t bytes = 0;
+  std::set<const uint8_t*> addresses;
+  for (const ListedBytes& weight : list) {
+    bytes += weight.bytes;
+    EXPECT_TRUE(addresses.insert(weight.data).second);
+  }
+  // Files have headers beside tensors.
+  EXPECT_EQ(bytes, SummariseParameters(checkpoint->config()).total.bytes);
+  EXPECT_LT(bytes, checkpoint->bytes());
+  EXPECT_GT(Totals(with_tables).resident, all.resident);
+}
+
+TEST_F(PlanOnGpu, FurtherLayersPass) {
+  const WeightTotals all = Totals({});
+  const int64_t layers = checkpoint->config().num_hidden_layers;
+  int64_t passing = 0;
+  for (int64_t resident = layers; resident >= 0; --resident) {
+    WeightPlacement placement;
+    placement.resident_layers = resident;
+    const WeightTotals totals = Totals(placement);
+    EXPECT_EQ(totals.resident + totals.passing, all.resident);
+    EXPECT_EQ(totals.passing > passing, resident < layers) << resident;
+    EXPECT_LE(totals.window, totals.passing);
+    EXPECT_EQ(totals.window == totals.passing, resident >= layers - 1) << resident;
+    passing = totals.passing;
+    for (const ListedBytes& weight : ListWeights(*checkpoint, placement)) {
+      if (!weight.resident) {
+        EXPECT_GE(weight.layer, resident);
+      }
+    }
+  }
+}
+
+TEST_F(PlanOnGpu, RoomBesideTheWeights) {
+  const WeightTotals all = Totals({});
+  const Result<FreeMemory> room = LeaveRoomForWeights(*checkpoint, {}, kGigabyte + all.resident, 4 * kGigabyte);
+  ASSERT_TRUE(room.ok()) << room.status().message();
+  EXPECT_FALSE(room->is_one);
+  EXPECT_EQ(room->device, kGigabyte / 2);  // half a gigabyte is kept for kernels and lists
+  EXPECT_EQ(room->host, 4 * kGigabyte);
+  WeightPlacement half;
+  half.resident_layers = checkpoint->config().num_hidden_layers / 2;
+  const WeightTotals totals = Totals(half);
+  const Result<FreeMemory> more = LeaveRoomForWeights(*checkpoint, half, kGigabyte + all.resident, 4 * kGigabyte);
+  ASSERT_TRUE(more.ok()) << more.status().message();
+  EXPECT_EQ(more->device, kGigabyte / 2 + all.resident - totals.on_device());
+  EXPECT_EQ(more->host, 4 * kGigabyte - totals.passing);
+}
+
+TEST_F(PlanOnGpu, NoRoomSaysHowManyLayersFit) {
+  const WeightTotals all = Totals({});
+  const int64_t layers = checkpoint->config().num_hidden_layers;
+  ExpectNoRoom(LeaveRoomForWeights(*checkpoint, {}, kGigabyte / 2 + all.resident, kGigabyte),
+               {"device: the weights take", "--device cpu", "512.0 MiB", "lower gpu_layers"});
+  // What it says fits, and one more does not.
+  for (int64_t fits = 0; fits < layers - 1; ++fits) {
+    WeightPlacement placement;
+    placement.resident_layers = fits;
+    const int64_t device = kGigabyte / 2 + Totals(placement).on_device() + 1;
+    EXPECT_TRUE(LeaveRoomForWeights(*checkpoint, placement, device, 4 * kGigabyte).ok());
+    placement.resident_layers = fits + 1;
+    if (Totals(placement).on_device() < device) continue;
+    ExpectNoRoom(LeaveRoomForWeights(*checkpoint, {}, device, kGigabyte),
+                 {"lower gpu_layers (" + std::to_string(fits) + " would"});
+  }
+  const Result<FreeMemory> tiny = LeaveRoomForWeights(*checkpoint, {}, 1000, kGigabyte);
+  ExpectNoRoom(tiny, {"1000 B free"});
+  EXPECT_EQ(tiny.status().message().find("gpu_layers"), std::string::npos);
+  WeightPlacement none;
+  none.resident_layers = 0;
+  ExpectNoRoom(LeaveRoomForWeights(*checkpoint, none, 4 * kGigabyte, 1000), {"gpu_layers: ", "1000 B are free"});
+}
+
+TEST_F(PlanOnGpu, GpuAndHostAreApart) {
+  EngineOptions options;
+  options.max_num_seqs = 2;
+  const FreeMemory plenty{kGigabyte, kGigabyte, false};
+  const Result<EnginePlan> plan = PlanEngine(options, checkpoint->config(), plenty);
+  ASSERT_TRUE(plan.ok());
+  const int64_t device = plan->options.kv_memory_bytes + 2 * plan->piece_bytes;
+  // Snapshots are host memory: the GPU needs none for them.
+  options.kv_memory_bytes = plan->options.kv_memory_bytes;
+  options.snapshot_memory_bytes = plan->options.snapshot_memory_bytes;
+  EXPECT_TRUE(PlanEngine(options, checkpoint->config(), {device, options.snapshot_memory_bytes, false}).ok());
+  const Result<EnginePlan> small = PlanEngine(options, checkpoint->config(), {device - 1, kGigabyte, false});
+  ASSERT_FALSE(small.ok());
+  EXPECT_NE(small.status().message().find("of the GPU"), std::string::npos) << small.status().message();
+  EXPECT_NE(small.status().message().find("gpu_layers"), std::string::npos);
+  const Result<EnginePlan> host = PlanEngine(options, checkpoint->config(), {kGigabyte, 1000, false});
+  ASSERT_FALSE(host.ok());
+  EXPECT_NE(host.status().message().find("snapshot_memory"), std::string::npos) << host.status().message();
+}
+
+TEST(CheckPlan, LinesOfEitherMemory) {
+  std::vector<PlannedMemory> lines = {
+      {"weights", "", 1000, true, true}, {"kv_pool", "", 60, true, true}, {"snapshots", "", 30},
+      {"grammars", "", 500, false},      {"weights_passing", "", 4000},   {"temporaries", "", 10, true, true}};
+  EXPECT_TRUE(CheckPlan(lines, {70, 30, false}).ok());
+  EXPECT_TRUE(CheckPlan(lines, {0, 0, false}).ok());
+  const Status device = CheckPlan(lines, {69, 30, false});
+  EXPECT_EQ(device.code(), StatusCode::kResourceExhausted);
+  for (const char* part : {"70 B", "69 B", "gpu_layers", "kv_memory", "GPU"}) {
+    EXPECT_NE(device.message().find(part), std::string::npos) << device.message();
+  }
+  EXPECT_NE(CheckPlan(lines, {70, 29, false}).message().find("snapshot_memory"), std::string::npos);
+  // On a CPU everything is one memory.
+  for (PlannedMemory& line : lines) line.on_device = false;
+  EXPECT_TRUE(CheckPlan(lines, {100, 100, true}).ok());
+  EXPECT_FALSE(CheckPlan(lines, {99, 99, true}).ok());
 }
 
 }  // namespace

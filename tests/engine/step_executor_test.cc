@@ -26,7 +26,7 @@ TEST_P(SteadyDecoding, AllocatesNothing) {
   options.max_model_len = 512;
   options.draft_length = GetParam();
   options.variable_drafts = false;
-  Result<EnginePlan> plan = PlanEngine(options, files->checkpoint->config(), 0);
+  Result<EnginePlan> plan = PlanEngine(options, files->checkpoint->config(), {});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto ops = MakeCpuOps(2);
   Result<std::unique_ptr<Model>> model = Model::Create(*files->checkpoint, files->token_map, *ops, plan->model);

@@ -84,6 +84,8 @@ class Kinds(unittest.TestCase):
         )
         refused("threads: expected 0 or more (0: all), found -1", threads=-1)
         refused("max_num_seqs: expected an integer, found 'many'", max_num_seqs="many")
+        refused("gpu_layers: expected -1 or more (-1: all), found -2", gpu_layers=-2)
+        refused("engram: expected disk, host or device, found 'ram'", engram="ram")
         refused("replay: expected bounded or exact, found 'none'", replay="none")
         refused("speculation_rule: expected coupled or rejection, found 'x'", speculation_rule="x")
         refused("activation_quant: expected official or off, found 'fp8'", activation_quant="fp8")

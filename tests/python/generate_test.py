@@ -192,9 +192,12 @@ class PrefixCache(unittest.TestCase):
         self.assertEqual([output.num_cached_tokens for output in outputs], [0, 0])
 
     def test_plan_options_and_statistics(self) -> None:
-        with open_tiny(max_num_seqs=3, kv_memory="4MiB", replay="exact", replay_keep=200) as llm:
+        with open_tiny(
+            max_num_seqs=3, kv_memory="4MiB", replay="exact", replay_keep=200, engram="host", gpu_layers=2
+        ) as llm:
             self.assertEqual((llm.options["max_num_seqs"], llm.options["replay"]), (3, "exact"))
             self.assertEqual(llm.options["replay_keep"], 200)
+            self.assertEqual((llm.options["engram"], llm.options["gpu_layers"]), ("host", 2))
             self.assertLessEqual(llm.memory_plan()["kv_pool"], 5 << 20)
             self.assertEqual(alone(llm, "a").replay, "exact")
             self.assertEqual((settled(llm)["finished"], settled(llm)["prompt_tokens"]), (1, 2))

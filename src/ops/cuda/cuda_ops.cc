@@ -12,8 +12,10 @@
 #include "ops/cuda/choose_tokens.h"
 #include "ops/cuda/command_list.h"
 #include "ops/cuda/device_attention.h"
+#include "ops/cuda/device_engram.h"
 #include "ops/cuda/device_linear.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/load_weights.h"
 #include "ops/cuda/memory_pieces.h"
 #include "ops/cuda/routing.h"
 #include "ops/cuda/staging.h"
@@ -47,10 +49,13 @@ class CudaOps final : public Ops {
     return host_->Reserve(limits);
   }
   /// Any thread: as of the op that began last.
-  int64_t scratch_bytes() const override {
-    return host_->scratch_bytes() + temporary_bytes_.load(std::memory_order_relaxed);
-  }
+  int64_t scratch_bytes() const override { return host_->scratch_bytes() + device_scratch_bytes(); }
+  int64_t device_scratch_bytes() const override { return temporary_bytes_.load(std::memory_order_relaxed); }
 
+  Status LoadWeights(std::span<const ListedBytes> list, const LoadProgress& progress) override {
+    UseDevice();
+    return options_.keep_weights ? cuda::LoadWeights(list, store_, commands_, progress) : Status::Ok();
+  }
   Result<DeviceMemory> Allocate(int64_t bytes) override {
     if (!options_.device_memory) return DeviceMemory::OnHost(bytes);
     UseDevice();
@@ -473,36 +478,12 @@ class CudaOps final : public Ops {
     s.End();
   }
 
-  // The table stays where it is, in host memory: it is larger than everything else, and a step reads few rows of it.
   void GatherRows(const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) override {
     Staging s = Begin();
-    const int64_t row_bytes = rows.columns * (table.row_bytes() + table.scale_row_bytes());
-    const int64_t rows_at_once =
-        std::max<int64_t>(1, cuda::CommandList::kUploadBytes / 4 / std::max<int64_t>(row_bytes, 1));
-    const FloatView device_out = s.Out(out);
-    for (int64_t first = 0; first < rows.rows; first += rows_at_once) {
-      const int64_t count = std::min(rows_at_once, rows.rows - first);
-      const int64_t places = count * rows.columns;
-      gathered_.resize(static_cast<size_t>(count * row_bytes));
-      uint8_t* values = gathered_.data();
-      uint8_t* scales = values + places * table.row_bytes();
-      for (int64_t t = first; t < first + count; ++t) {
-        for (int64_t c = 0; c < rows.columns; ++c) {
-          const int64_t row = rows.row(t)[c];
-          std::memcpy(values, table.data + row * table.row_bytes(), static_cast<size_t>(table.row_bytes()));
-          values += table.row_bytes();
-          if (table.scale == nullptr) continue;
-          std::memcpy(scales, table.scale_row(row), static_cast<size_t>(table.scale_row_bytes()));
-          scales += table.scale_row_bytes();
-        }
-      }
-      WeightMatrix part = table;
-      if (table.format == WeightFormat::kF8Block32) part.format = WeightFormat::kF8Row32;
-      part.rows = places;
-      part.data = s.Array(std::span<const uint8_t>(gathered_));
-      part.scale = table.scale == nullptr ? nullptr : part.data + places * table.row_bytes();
-      s.Launch(&cuda::GatherTableRows, part, static_cast<const int64_t*>(nullptr), rows.columns,
-               device_out.RowRange(first, first + count));
+    if (s.Holds(table)) {
+      cuda::GatherHeldRows(s, table, rows, s.Out(out));
+    } else {
+      cuda::GatherHostRows(s, table, rows, gathered_, s.Out(out));
     }
     s.End();
   }

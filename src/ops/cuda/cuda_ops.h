@@ -29,7 +29,7 @@ enum class CudaProducts : uint8_t {
 struct CudaOptions {
   int device = 0;
   CudaProducts products = CudaProducts::kTensorCores;
-  /// Weights are copied to the GPU at their first use and stay there. Their host bytes must not change or move.
+  /// Weights stay on the GPU, from LoadWeights() or their first use on. Their host bytes must not change or move.
   bool keep_weights = true;
   /// Allocate() gives memory of the GPU, on which ops run without waiting; false: host memory, and every op copies.
   bool device_memory = false;

@@ -12,7 +12,27 @@ constexpr size_t kAlignment = 256;
 }  // namespace
 
 DeviceArena::~DeviceArena() {
-  for (const Block& block : blocks_) cudaFree(block.data);
+  for (const Block& block : blocks_) {
+    if (memory_ == ArenaMemory::kPinned) {
+      cudaFreeHost(block.data);
+    } else {
+      cudaFree(block.data);
+    }
+  }
+}
+
+bool DeviceArena::Add(size_t size) {
+  void* data = nullptr;
+  const cudaError_t error = memory_ == ArenaMemory::kPinned ? cudaMallocHost(&data, size) : cudaMalloc(&data, size);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // the next launch is not to blame
+    return false;
+  }
+  blocks_.push_back({static_cast<uint8_t*>(data), size});
+  bytes_ += static_cast<int64_t>(size);
+  block_ = blocks_.size() - 1;
+  used_ = 0;
+  return true;
 }
 
 void* DeviceArena::Take(size_t bytes) {
@@ -25,15 +45,12 @@ void* DeviceArena::Take(size_t bytes) {
     }
   }
   const int64_t least = doubles_ ? std::max(block_bytes_, bytes_) : block_bytes_;
-  const size_t size = std::max(bytes, static_cast<size_t>(least));
-  void* data = nullptr;
-  if (cudaMalloc(&data, size) != cudaSuccess) return nullptr;
-  blocks_.push_back({static_cast<uint8_t*>(data), size});
-  bytes_ += static_cast<int64_t>(size);
-  block_ = blocks_.size() - 1;
+  if (!Add(std::max(bytes, static_cast<size_t>(least)))) return nullptr;
   used_ = bytes;
-  return data;
+  return blocks_.back().data;
 }
+
+bool DeviceArena::Reserve(size_t bytes) { return bytes == 0 || Add(bytes); }
 
 void DeviceArena::Reset() {
   block_ = 0;

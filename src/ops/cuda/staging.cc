@@ -104,7 +104,8 @@ Bf16Rows Staging::Prepare(ConstFloatView x, Preparation preparation, ColumnOrder
   return rows;
 }
 
-WeightMatrix Staging::Weight(const WeightMatrix& host) {
+template <typename Function>
+WeightMatrix Staging::PlaceWeight(const WeightMatrix& host, const Function& find) {
   if (OnDevice(host.data)) return host;
   WeightMatrix device = host;
   const int64_t value_bytes = host.rows * host.row_bytes();
@@ -116,13 +117,22 @@ WeightMatrix Staging::Weight(const WeightMatrix& host) {
       CopyIn(copy, data, bytes);
       return copy;
     }
-    const uint8_t* copy = store_->Find(data, bytes, commands_);
+    const uint8_t* copy = find(data, bytes);
     if (copy == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
     return copy;
   };
   device.data = place(host.data, value_bytes);
   device.scale = place(host.scale, scale_bytes);
   return device;
+}
+
+WeightMatrix Staging::Weight(const WeightMatrix& host) {
+  return PlaceWeight(host, [this](const uint8_t* data, int64_t bytes) { return store_->Find(data, bytes, commands_); });
+}
+
+WeightMatrix Staging::WeightInPlace(const WeightMatrix& host) {
+  return PlaceWeight(
+      host, [this](const uint8_t* data, int64_t bytes) { return store_->FindInPlace(data, bytes, commands_); });
 }
 
 WeightVector Staging::Vector(const WeightVector& host) {
@@ -137,6 +147,14 @@ const uint8_t* Staging::Table(const void* weights, const void* table, int64_t by
   const uint8_t* device = store_->Table(weights, table, bytes, commands_);
   if (device == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
   return device;
+}
+
+const uint8_t* Staging::TableOfCopies(std::span<const uint8_t> table) {
+  const uint8_t* uploaded = Array(table);
+  if (!ok()) return nullptr;
+  const uint8_t* copy = store_->PutInWindow(uploaded, std::ssize(table), commands_);
+  if (copy == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
+  return copy;
 }
 
 PackedRows Staging::Rows(const PackedRows& rows, int64_t count) {
@@ -163,7 +181,7 @@ Status Staging::Finish() {
   finished_ = true;
   if (outputs_.empty() && copies_.empty()) {
     const Status status = waits_ ? commands_.Wait() : commands_.status();
-    arena_.Reset();
+    FreeTemporaries();
     return status;
   }
   commands_.Flush();
@@ -190,7 +208,7 @@ Status Staging::Finish() {
     }
     for (const Copy& copy : copies_) std::memset(copy.host, 0, static_cast<size_t>(copy.bytes));
   }
-  arena_.Reset();
+  FreeTemporaries();
   return commands_.status();
 }
 

@@ -86,12 +86,20 @@ class Staging {
     return device;
   }
   WeightMatrix Weight(const WeightMatrix& host);
+  /// The same for kernels that read each byte once, by plain loads: a weight that passes (WeightStore) is read in host
+  /// memory.
+  WeightMatrix WeightInPlace(const WeightMatrix& host);
+  /// Whether the list of weights has it.
+  bool Holds(const WeightMatrix& host) const { return store_ != nullptr && store_->Holds(host.data); }
+  bool Passes(const WeightMatrix& host) const { return store_ != nullptr && store_->Passes(host.data); }
   WeightVector Vector(const WeightVector& host);
   /// WeightStore::Table and ::FindTable; without a store, a table of this op only.
   const uint8_t* FindTable(const void* weights) const {
     return store_ == nullptr ? nullptr : store_->FindTable(weights);
   }
   const uint8_t* Table(const void* weights, const void* table, int64_t bytes);
+  /// A table of this op beside weights that pass.
+  const uint8_t* TableOfCopies(std::span<const uint8_t> table);
   /// Rows 0 .. count - 1 with the list of their pages on the device; pages of the host are copied.
   PackedRows Rows(const PackedRows& rows, int64_t count);
   /// Enqueued at once: for what is too large for Array().
@@ -114,6 +122,12 @@ class Staging {
     FloatView device;
   };
   void* Take(int64_t bytes);
+  template <typename Function>
+  WeightMatrix PlaceWeight(const WeightMatrix& host, const Function& place);
+  void FreeTemporaries() {
+    arena_.Reset();
+    if (store_ != nullptr) store_->EndOp();
+  }
   FloatView Upload(ConstFloatView host);
 
   CommandList& commands_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/cuda/experts.h"
+#include "ops/cuda/skinny_plan.h"
 #include "ops/cuda/wide.h"
 
 namespace deepinfer::cuda {
@@ -11,18 +12,32 @@ namespace {
 
 constexpr int64_t kMostSlots = 65536;
 constexpr size_t kMostExperts = 512;
+constexpr int kMostDirectRows = 8;         // of an expert: SkinnyFeed::kAuto takes kDirect or kThreads
 constexpr int64_t kWideRowsOfExpert = 16;  // on average: from there on the wide products are faster
 
-// The addresses of all experts of a layer, on the device; made once where weights stay.
-const DeviceExpert* ExpertTable(Staging& staging, std::span<const ExpertWeights> experts) {
-  if (const uint8_t* table = staging.FindTable(experts.data())) return reinterpret_cast<const DeviceExpert*>(table);
+// Where all experts of a layer are; `place` says of one weight.
+template <typename Function>
+std::vector<DeviceExpert> ListExperts(std::span<const ExpertWeights> experts, const Function& place) {
   std::vector<DeviceExpert> table;
   for (const ExpertWeights& expert : experts) {
-    const WeightMatrix w1 = staging.Weight(expert.w1);
-    const WeightMatrix w3 = staging.Weight(expert.w3);
-    const WeightMatrix w2 = staging.Weight(expert.w2);
+    const WeightMatrix w1 = place(expert.w1);
+    const WeightMatrix w3 = place(expert.w3);
+    const WeightMatrix w2 = place(expert.w2);
     table.push_back({w1.data, w1.scale, w3.data, w3.scale, w2.data, w2.scale});
   }
+  return table;
+}
+
+// The addresses of all experts of a layer, on the device; made once where weights stay. `copied`: those of weights that
+// pass are copies of this op.
+const DeviceExpert* ExpertTable(Staging& staging, std::span<const ExpertWeights> experts, bool copied) {
+  if (copied && staging.Passes(experts.front().w1)) {
+    const auto table = ListExperts(experts, [&](const WeightMatrix& weight) { return staging.Weight(weight); });
+    const std::span bytes(reinterpret_cast<const uint8_t*>(table.data()), table.size() * sizeof(DeviceExpert));
+    return reinterpret_cast<const DeviceExpert*>(staging.TableOfCopies(bytes));
+  }
+  if (const uint8_t* table = staging.FindTable(experts.data())) return reinterpret_cast<const DeviceExpert*>(table);
+  const auto table = ListExperts(experts, [&](const WeightMatrix& weight) { return staging.WeightInPlace(weight); });
   if (!staging.ok()) return nullptr;
   const int64_t bytes = std::ssize(table) * static_cast<int64_t>(sizeof(DeviceExpert));
   return reinterpret_cast<const DeviceExpert*>(staging.Table(experts.data(), table.data(), bytes));
@@ -47,11 +62,14 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
     picks.data = staging.Array(std::span(picks.data, static_cast<size_t>(span)));
   }
   const ConstFloatView device_weights = staging.In(weights);
-  const DeviceExpert* table = ExpertTable(staging, experts);
   uint8_t* memory = staging.Room<uint8_t>(RoutingBytes(x.rows, per_token, count));
   // The same bits either way.
   const bool wide = x.rows * per_token >= kWideRowsOfExpert * count && WideFits(experts.front().w1, 1) &&
                     WideFits(experts.front().w2, 1);
+  // Of few rows SkinnyExperts reads the experts with a row by plain loads, once: where they are in host memory, far
+  // fewer bytes cross than a layer has. Else TMA reads them, nearly all.
+  const bool few = !wide && LikelyRowsOfExpert(x.rows, per_token, count) <= kMostDirectRows;
+  const DeviceExpert* table = ExpertTable(staging, experts, !few);
   const int64_t bytes = wide ? WideExpertsScratchBytes(x.rows, per_token, x.columns, inner)
                              : SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner);
   uint8_t* scratch = staging.Room<uint8_t>(bytes);

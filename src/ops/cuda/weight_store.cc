@@ -2,7 +2,33 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 namespace deepinfer::cuda {
+namespace {
+
+constexpr int64_t kTableBytes = int64_t{4} << 20;
+
+// By the copy engine: a kernel ahead that has started early is waited for, one behind waits for this.
+bool CopyToWindow(cudaStream_t stream, void* to, const void* from, int64_t bytes) {
+  return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream) == cudaSuccess;
+}
+
+}  // namespace
+
+bool WeightStore::Reserve(const WeightTotals& totals) {
+  // Pinned memory is taken as it is filled; a small model takes no whole block.
+  (void)pinned_.Reserve(static_cast<size_t>(std::min(totals.passing, kPinnedBlockBytes)));
+  return slabs_.Reserve(static_cast<size_t>(totals.resident + kTableBytes)) &&
+         window_.Reserve(static_cast<size_t>(totals.window > 0 ? totals.window + kTableBytes : 0));
+}
+
+uint8_t* WeightStore::Place(const ListedBytes& weight) {
+  DeviceArena& arena = weight.resident ? slabs_ : pinned_;
+  auto* data = static_cast<uint8_t*>(arena.Take(static_cast<size_t>(weight.bytes)));
+  if (data != nullptr) weights_[weight.data] = {weight.bytes, data, weight.resident};
+  return data;
+}
 
 const uint8_t* WeightStore::Copy(const void* host, int64_t bytes, CommandList& commands) {
   void* device = slabs_.Take(static_cast<size_t>(bytes));
@@ -20,13 +46,35 @@ const uint8_t* WeightStore::Copy(const void* host, int64_t bytes, CommandList& c
   return static_cast<const uint8_t*>(device);
 }
 
-const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, CommandList& commands) {
-  const auto found = copies_.find(host);
+const WeightStore::Entry* WeightStore::Locate(const uint8_t* host, int64_t bytes, CommandList& commands) {
+  const auto found = weights_.find(host);
   // Two views of one address differ in length where one is a part of the other.
-  if (found != copies_.end() && found->second.bytes >= bytes) return found->second.device;
+  if (found != weights_.end() && found->second.bytes >= bytes) return &found->second;
   const uint8_t* device = Copy(host, bytes, commands);
-  if (device != nullptr) copies_[host] = {bytes, device};
-  return device;
+  if (device == nullptr) return nullptr;
+  return &(weights_[host] = {bytes, device, true});
+}
+
+const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, CommandList& commands) {
+  const Entry* entry = Locate(host, bytes, commands);
+  if (entry == nullptr || entry->resident) return entry == nullptr ? nullptr : entry->data;
+  return PutInWindow(entry->data, bytes, commands);
+}
+
+const uint8_t* WeightStore::PutInWindow(const uint8_t* from, int64_t bytes, CommandList& commands) {
+  auto* copy = static_cast<uint8_t*>(window_.Take(static_cast<size_t>(bytes)));
+  if (copy != nullptr) commands.Add(&CopyToWindow, copy, from, bytes);
+  return copy;
+}
+
+const uint8_t* WeightStore::FindInPlace(const uint8_t* host, int64_t bytes, CommandList& commands) {
+  const Entry* entry = Locate(host, bytes, commands);
+  return entry == nullptr ? nullptr : entry->data;
+}
+
+bool WeightStore::Passes(const uint8_t* host) const {
+  const auto found = weights_.find(host);
+  return found != weights_.end() && !found->second.resident;
 }
 
 const uint8_t* WeightStore::FindTable(const void* weights) const {
