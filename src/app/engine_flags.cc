@@ -96,7 +96,7 @@ Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options) {
 
 Status PrintWarning(const Engine& engine) {
   const std::string warning = engine.warning();
-  return warning.empty() ? Status::Ok() : WriteAll(2, "deepinfer: " + warning + "\n");
+  return warning.empty() ? Status::Ok() : WriteAll(2, "deepinfer: " + NameFlags(Status::Io(warning)).message() + "\n");
 }
 
 }  // namespace deepinfer
