@@ -118,11 +118,11 @@ Result<DiskDirectory::Contents> DiskDirectory::List() {
   const auto leave_out = [&](const std::string& path, const Status& status) {
     if (status.code() != StatusCode::kNotFound) contents.unreadable.insert(path);
   };
-  const auto count = [&](const std::string& path) {
+  const auto count = [&](const std::string& path) -> std::optional<FileInfo> {
     const Result<FileInfo> found = files_->Info(path);
     if (!found.ok()) {
       leave_out(path, found.status());
-      return FileInfo();
+      return std::nullopt;
     }
     contents.bytes += found->bytes;
     return *found;
@@ -155,12 +155,19 @@ Result<DiskDirectory::Contents> DiskDirectory::List() {
       if (names->empty()) contents.empty_scopes.push_back(scope_path);
       for (const FolderEntry& name : *names) {
         if (name.is_folder) continue;
-        const FileInfo info = count(scope_path + "/" + name.name);
         std::optional<SegmentOnDisk> segment = ParseFileName(name.name);
-        if (!segment.has_value() || info.links == 0) continue;
+        std::optional<FileInfo> info = count(scope_path + "/" + name.name);
+        if (!info.has_value() && segment.has_value() && !segment->sealed) {
+          // Its writer, who needs no lock for that, may have sealed it since; the budget is not to miss it.
+          const std::string sealed = FileName(segment->id, true);
+          if (std::ranges::any_of(*names, [&](const FolderEntry& other) { return other.name == sealed; })) continue;
+          segment->sealed = true;
+          info = count(scope_path + "/" + sealed);
+        }
+        if (!info.has_value() || !segment.has_value() || info->links == 0) continue;
         segment->name_space = space.name;
         segment->id.scope = scope.name;
-        segment->info = info;
+        segment->info = *info;
         contents.segments.push_back(std::move(*segment));
       }
     }

@@ -375,6 +375,34 @@ std::map<std::string, int64_t> SizesBelow(const std::string& folder) {
   return sizes;
 }
 
+/// Segments are sealed right after their names were listed.
+class SealsWhatIsListed : public FaultyFileSystem {
+ public:
+  Result<std::vector<FolderEntry>> List(const std::string& path) override {
+    Result<std::vector<FolderEntry>> entries = FaultyFileSystem::List(path);
+    if (!entries.ok()) return entries;
+    for (const FolderEntry& entry : *entries) {
+      std::filesystem::path file = path + "/" + entry.name;
+      if (file.extension() == ".open")
+        std::filesystem::rename(file, std::filesystem::path(file).replace_extension(".seg"));
+    }
+    return entries;
+  }
+};
+
+TEST_F(DiskSharingTest, ASegmentThatIsSealedWhileItIsListedCounts) {
+  const auto tier = Open();
+  Chain chain(name_space_, "tenant", 1, 12);
+  ASSERT_TRUE(tier->Write(chain.Writes(0, 12, now_ + 3 * kDay)).ok());
+  SealsWhatIsListed files;
+  const Result<DiskDirectory::Contents> contents = DiskDirectory(&files, folder(), name_space_, 1).List();
+  ASSERT_TRUE(contents.ok());
+  EXPECT_EQ(FilesBelow(folder(), ".open").size(), 0u);
+  EXPECT_EQ(contents->bytes, BytesBelow(folder()));
+  ASSERT_EQ(contents->segments.size(), 1u);
+  EXPECT_TRUE(contents->segments[0].sealed);
+}
+
 TEST_F(DiskSharingTest, TwoProcessesAtOnce) {
   pid_t children[2] = {};
   for (int i = 0; i < 2; ++i) {
