@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -40,7 +41,10 @@ class KvTransfers : public testing::Test {
       tiers.nearest_first.push_back(std::make_unique<MemoryTier>("disk", name_space, disk_));
       tiers.store.first_probe_seconds = 0.001;
       tiers.store.most_probe_seconds = 0.001;
-      tiers.store.stopwatch = [this, now = 0.0]() mutable { return now += seconds_per_look_; };
+      // Several threads fetch.
+      tiers.store.stopwatch = [this, now = std::make_shared<std::atomic<double>>(0)] {
+        return now->fetch_add(seconds_per_look_) + seconds_per_look_;
+      };
       tiers.store.chunk_bytes = 4 * name_space.block_bytes;
       tiers.transfers.deadline_seconds = deadline_seconds_;
       tiers.transfers.gate = gate_;
