@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "app/command.h"
+#include "app/flags.h"
 #include "app/kv_flags.h"
 #include "app/progress_bar.h"
 #include "app/terminal.h"
@@ -33,7 +35,7 @@ int64_t SystemSeconds() {
 class KvCommand : public Command {
  public:
   void AddFlags(CLI::App& flags) override {
-    flags.add_option("--kv-disk,--kv-shared", folder_, "Folder of the tier")->type_name("DIR")->required();
+    AddPathFlag(flags, "--kv-disk,--kv-shared", &folder_, "DIR", "Folder of the tier")->required();
     flags.add_option("--namespace", name_space_, "Only of this model: the name of its folder, or how it begins")
         ->type_name("HEX");
     flags.add_option("--scope", scope_, "Only of this scope (model, replay mode and salt)")->type_name("HEX");
@@ -42,6 +44,10 @@ class KvCommand : public Command {
   }
 
   Status Check() override {
+    if (folder_.find("://") != folder_.npos) {
+      return Status::InvalidArgument(
+          "--kv-shared: expected a folder; records in Redis are listed and deleted with redis-cli, and expire there");
+    }
     for (const auto& [flag, text] : {std::pair("--namespace", &name_space_), std::pair("--scope", &scope_)}) {
       if (text->size() > 16 || text->find_first_not_of("0123456789abcdef") != text->npos) {
         return Status::InvalidArgument(
@@ -57,7 +63,10 @@ class KvCommand : public Command {
   Result<DiskInspector> Open() {
     files_ = MakePosixFileSystem();
     Result<DiskInspector> inspector = DiskInspector::Open(files_.get(), folder_);
-    if (!inspector.ok()) return Status(inspector.status().code(), "--kv-disk: " + inspector.status().message());
+    if (!inspector.ok()) {
+      return Status(inspector.status().code(),
+                    "--kv-disk: expected a folder that can be read: " + inspector.status().message());
+    }
     const std::set<std::string>& unreadable = inspector->unreadable();
     if (!unreadable.empty()) {
       DEEPINFER_RETURN_IF_ERROR(
@@ -71,6 +80,8 @@ class KvCommand : public Command {
   std::vector<SegmentOnDisk> Selected(const DiskInspector& inspector) const {
     std::vector<std::string> of_salt;
     if (salt_flag_->count() > 0) of_salt = inspector.ScopesOfSalt(salt_);
+    // That is what the server makes of a request's own salt where its key has none.
+    if (!salt_.empty()) std::ranges::copy(inspector.ScopesOfSalt("/" + salt_), std::back_inserter(of_salt));
     std::vector<SegmentOnDisk> selected;
     for (const SegmentOnDisk& segment : inspector.segments()) {
       if (!segment.name_space.starts_with(name_space_) || !segment.id.scope.starts_with(scope_)) continue;
@@ -221,21 +232,29 @@ class KvVerifyCommand : public KvCommand {
   std::string_view summary() const override { return "Read everything that a disk tier keeps and check it"; }
   void AddFlags(CLI::App& flags) override {
     KvCommand::AddFlags(flags);
-    flags.add_option("--kv-key-file", key_file_, "The key, where records are encrypted")->type_name("FILE");
+    AddPathFlag(flags, "--kv-key-file", &key_file_, "FILE", "The key, where records are encrypted");
   }
 
   Result<int> Run() override {
     std::optional<KvKey> secret;
     if (!key_file_.empty()) {
-      DEEPINFER_ASSIGN_OR_RETURN(secret, ReadKvSecret(key_file_));
+      const Result<KvKey> read = ReadKvSecret(key_file_);
+      if (!read.ok()) return NameFlags(read.status());
+      secret = *read;
     }
     DEEPINFER_ASSIGN_OR_RETURN(const DiskInspector inspector, Open());
     SegmentCheck sum;
     int64_t skipped = 0;
+    int64_t locked = 0;  // segments of another key
     std::string text;
     DEEPINFER_RETURN_IF_ERROR(ForEach("checking", Selected(inspector), [&](const SegmentOnDisk& segment) {
-      if (inspector.FindNamespace(segment.name_space) == nullptr) {
+      const KvNamespace* const name_space = inspector.FindNamespace(segment.name_space);
+      if (name_space == nullptr) {
         ++skipped;
+        return Status::Ok();
+      }
+      if (secret.has_value() && !MayBeEncryptedWith(*secret, *name_space)) {
+        ++locked;
         return Status::Ok();
       }
       const Result<SegmentCheck> check = inspector.Verify(segment, secret);
@@ -243,14 +262,19 @@ class KvVerifyCommand : public KvCommand {
       if (!check.ok()) return check.status();
       sum.good += check->good;
       sum.bad += check->bad;
+      skipped += check->foreign ? 1 : 0;
       if (check->bad > 0) text += fmt::format("{}: {} bad records\n", NameOf(segment), check->bad);
       return Status::Ok();
     }));
     text += fmt::format("{} good records, {} bad", sum.good, sum.bad);
     if (skipped > 0) text += fmt::format("; {} segments of another version were left alone", skipped);
+    if (locked > 0) {
+      text += fmt::format("; {} segments are encrypted with another key than that of --kv-key-file and were not read",
+                          locked);
+    }
     DEEPINFER_RETURN_IF_ERROR(WriteAll(1, text + "\n"));
     // What could not be read is not known to be good.
-    return sum.bad == 0 && inspector.unreadable().empty() ? kExitOk : kExitError;
+    return sum.bad == 0 && locked == 0 && inspector.unreadable().empty() ? kExitOk : kExitError;
   }
 
  private:
@@ -263,15 +287,16 @@ class KvExportCommand : public KvCommand {
   std::string_view summary() const override { return "Copy sealed segments into another folder"; }
   void AddFlags(CLI::App& flags) override {
     KvCommand::AddFlags(flags);
-    flags.add_option("--to", to_, "Folder that gets them; an engine can use it as --kv-disk")
-        ->type_name("DIR")
-        ->required();
+    AddPathFlag(flags, "--to", &to_, "DIR", "Folder that gets them; an engine can use it as --kv-disk")->required();
   }
 
   Result<int> Run() override {
     DEEPINFER_ASSIGN_OR_RETURN(const DiskInspector inspector, Open());
     DEEPINFER_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(to_));
     if (!is_folder) return Status::NotFound(fmt::format("--to: expected a folder that exists, found '{}'", to_));
+    std::error_code error;
+    if (std::filesystem::equivalent(to_, folder_, error))
+      return Status::InvalidArgument("--to: expected another folder than that of --kv-disk");
     int64_t copied = 0;
     int64_t left = 0;
     DEEPINFER_RETURN_IF_ERROR(ForEach("copying", Selected(inspector), [&](const SegmentOnDisk& segment) {

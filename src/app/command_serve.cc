@@ -10,10 +10,12 @@
 #include "app/command.h"
 #include "app/engine_flags.h"
 #include "app/find_model.h"
+#include "app/flags.h"
 #include "app/memory_plan.h"
 #include "app/serve_flags.h"
 #include "app/shutdown_signals.h"
 #include "app/terminal.h"
+#include "engine/kv_tiers.h"
 #include "server/access_log.h"
 #include "server/api_service.h"
 #include "server/http_server.h"
@@ -133,8 +135,8 @@ class ServeCommand : public Command {
       const bool failed = now[i].failures > (*last)[i].failures;
       const bool returned = now[i].up && (failed || !(*last)[i].up);
       if (failed) {
-        (void)Say(fmt::format("the KV tier '{}' does not work and is tried again: {}", now[i].name,
-                              now[i].up ? "it failed for a moment" : now[i].reason));
+        const std::string text = TierDownText(now[i].name, now[i].up ? "it failed for a moment" : now[i].reason);
+        (void)Say(NameFlags(Status::Io(text)).message());
       }
       if (returned) (void)Say(fmt::format("the KV tier '{}' works again", now[i].name));
     }

@@ -105,7 +105,7 @@ Result<std::unique_ptr<EngineCore>> OpenEngine(ModelFiles files, const EngineOpt
 
 Status PrintWarning(const Engine& engine) {
   const std::string warning = engine.warning();
-  return warning.empty() ? Status::Ok() : WriteAll(2, "deepinfer: " + warning + "\n");
+  return warning.empty() ? Status::Ok() : WriteAll(2, "deepinfer: " + NameFlags(Status::Io(warning)).message() + "\n");
 }
 
 }  // namespace deepinfer

@@ -60,6 +60,11 @@ std::optional<SegmentOnDisk> ParseFileName(std::string_view name) {
   return segment;
 }
 
+bool IsAtItsPlace(const SegmentHeader& header, const KvKey& name_space, const SegmentId& id) {
+  return header.name_space == name_space && DiskDirectory::FolderOf(header.scope) == id.scope &&
+         header.expiry_day == id.expiry_day && header.writer == id.writer && header.number == id.number;
+}
+
 DiskDirectory::DiskDirectory(FileSystem* files, std::string folder, const KvNamespace& name_space, uint64_t writer)
     : files_(files),
       folder_(std::move(folder)),
@@ -93,14 +98,17 @@ Status DiskDirectory::Prepare() {
     }
   }
   const std::string text_path = own + "/namespace.json";
-  if (files_->Info(text_path).ok()) return Status::Ok();
+  const std::string text = Description(name_space_);
+  const Result<FileInfo> written = files_->Info(text_path);
+  // A crash of the machine may have left it empty. Engines do without it, but `deepinfer kv` does not.
+  if (written.ok() && written->bytes == std::ssize(text)) return Status::Ok();
   // Written elsewhere and renamed, so that nobody reads a half of it; two processes write the same.
   const std::string draft = fmt::format("{}.{:016x}", text_path, writer_);
   static_cast<void>(files_->Unlink(draft));
-  Status status = files_->WriteText(draft, Description(name_space_));
+  Status status = files_->WriteText(draft, text);
   if (status.ok()) status = files_->Rename(draft, text_path);
   if (!status.ok()) static_cast<void>(files_->Unlink(draft));
-  return status;
+  return written.ok() ? Status::Ok() : status;
 }
 
 Result<DiskDirectory::Contents> DiskDirectory::List() {
@@ -110,11 +118,11 @@ Result<DiskDirectory::Contents> DiskDirectory::List() {
   const auto leave_out = [&](const std::string& path, const Status& status) {
     if (status.code() != StatusCode::kNotFound) contents.unreadable.insert(path);
   };
-  const auto count = [&](const std::string& path) {
+  const auto count = [&](const std::string& path) -> std::optional<FileInfo> {
     const Result<FileInfo> found = files_->Info(path);
     if (!found.ok()) {
       leave_out(path, found.status());
-      return FileInfo();
+      return std::nullopt;
     }
     contents.bytes += found->bytes;
     return *found;
@@ -147,12 +155,19 @@ Result<DiskDirectory::Contents> DiskDirectory::List() {
       if (names->empty()) contents.empty_scopes.push_back(scope_path);
       for (const FolderEntry& name : *names) {
         if (name.is_folder) continue;
-        const FileInfo info = count(scope_path + "/" + name.name);
         std::optional<SegmentOnDisk> segment = ParseFileName(name.name);
-        if (!segment.has_value() || info.links == 0) continue;
+        std::optional<FileInfo> info = count(scope_path + "/" + name.name);
+        if (!info.has_value() && segment.has_value() && !segment->sealed) {
+          // Its writer, who needs no lock for that, may have sealed it since; the budget is not to miss it.
+          const std::string sealed = FileName(segment->id, true);
+          if (std::ranges::any_of(*names, [&](const FolderEntry& other) { return other.name == sealed; })) continue;
+          segment->sealed = true;
+          info = count(scope_path + "/" + sealed);
+        }
+        if (!info.has_value() || !segment.has_value() || info->links == 0) continue;
         segment->name_space = space.name;
         segment->id.scope = scope.name;
-        segment->info = info;
+        segment->info = *info;
         contents.segments.push_back(std::move(*segment));
       }
     }

@@ -24,6 +24,7 @@
 
 #include "cache/file_system.h"
 #include "cache/kv_key.h"
+#include "cache/segment_file.h"
 #include "deepinfer/status.h"
 
 namespace deepinfer {
@@ -90,6 +91,9 @@ class DiskDirectory {
 /// The name of the file, and back; nothing: no segment has that name.
 std::string FileName(const SegmentId& id, bool sealed);
 std::optional<SegmentOnDisk> ParseFileName(std::string_view name);
+
+/// The header says what its file's name and folders say; any other segment is left alone.
+bool IsAtItsPlace(const SegmentHeader& header, const KvKey& name_space, const SegmentId& id);
 
 }  // namespace deepinfer
 

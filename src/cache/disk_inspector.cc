@@ -126,16 +126,22 @@ Result<SegmentCheck> DiskInspector::Verify(const SegmentOnDisk& segment, const s
     DEEPINFER_ASSIGN_OR_RETURN(const SegmentContents scanned, ScanSegment(*files_, file, codec));
     check.good = std::ssize(scanned.records);
     check.bad = scanned.state == SegmentState::kCorrupt ? 1 : 0;
+    check.foreign = scanned.state == SegmentState::kForeign;
     // Space that was taken ahead of the records is zero, or was never written.
     check.torn_bytes = std::max<int64_t>(0, scanned.file_bytes - scanned.end);
     return check;
   }
   DEEPINFER_ASSIGN_OR_RETURN(const SegmentContents sealed, ReadSealedSegment(*files_, file));
   if (sealed.state != SegmentState::kGood || !sealed.has_footer) {
-    check.bad = sealed.state == SegmentState::kForeign ? 0 : 1;
+    check.foreign = sealed.state == SegmentState::kForeign;
+    check.bad = check.foreign ? 0 : 1;
     return check;
   }
-  if (DiskDirectory::FolderOf(sealed.header.scope) != segment.id.scope) check.bad = 1;
+  // Engines leave it alone.
+  if (!IsAtItsPlace(sealed.header, name_space->fingerprint, segment.id)) {
+    check.bad = 1;
+    return check;
+  }
   FileOperation operation;
   operation.file = file;
   for (const SegmentRecord& record : sealed.records) {

@@ -34,6 +34,7 @@ struct SegmentCheck {
   int64_t good = 0;
   int64_t bad = 0;         ///< records that do not prove themselves
   int64_t torn_bytes = 0;  ///< behind the last good record of an open segment
+  bool foreign = false;    ///< of another version: nothing was checked
 };
 
 class DiskInspector {

@@ -25,7 +25,8 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const KvNamespace& name_space
   sizes.block_bytes = name_space.block_bytes;
   sizes.rings_bytes = name_space.rings_bytes;
   const int64_t reserved = kStagings * StagingBytes(sizes);
-  const Result<HostLayout> layout = HostLayout::Make(name_space, options.block_tokens, options.budget_bytes - reserved);
+  const Result<HostLayout> layout =
+      HostLayout::Make(name_space, options.block_tokens, std::max<int64_t>(0, options.budget_bytes - reserved));
   if (!layout.ok()) {
     return Status::InvalidArgument(fmt::format("{}; {} more are used by reads: raise the budget of {} bytes",
                                                layout.status().message(), reserved, options.budget_bytes));

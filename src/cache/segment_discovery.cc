@@ -50,11 +50,6 @@ Status SegmentDiscovery::Update(const DiskDirectory::Contents& contents, int64_t
   return Status::Ok();
 }
 
-bool SegmentDiscovery::IsAtItsPlace(const SegmentHeader& header, const SegmentId& id) const {
-  return header.name_space == codec_->name_space().fingerprint && DiskDirectory::FolderOf(header.scope) == id.scope &&
-         header.expiry_day == id.expiry_day && header.writer == id.writer && header.number == id.number;
-}
-
 void SegmentDiscovery::Replace(const SegmentId& id, SegmentRole role, const SegmentContents& contents) {
   const std::optional<SegmentView> known = table_->Find(id);
   uint32_t slot = 0;
@@ -73,7 +68,8 @@ Status SegmentDiscovery::LoadSealed(const SegmentId& id) {
                              files_->Open(directory_->Path(id, true), OpenMode::kRead, direct_));
   DEEPINFER_ASSIGN_OR_RETURN(SegmentContents contents, ReadSealedSegment(*files_, file, &scratch_));
   const bool good = contents.state == SegmentState::kGood;
-  if (contents.state == SegmentState::kForeign || (good && !IsAtItsPlace(contents.header, id))) {
+  if (contents.state == SegmentState::kForeign ||
+      (good && !IsAtItsPlace(contents.header, codec_->name_space().fingerprint, id))) {
     ++counters_->foreign;
     contents.records.clear();
     Replace(id, SegmentRole::kIgnored, contents);
@@ -103,7 +99,8 @@ Status SegmentDiscovery::Follow(const SegmentId& id) {
     contents.end = kSegmentHeaderBytes;
     // Its writer has just made it, or it is for TakeOver.
     if (contents.state == SegmentState::kEmpty || contents.state == SegmentState::kCorrupt) return Status::Ok();
-    const bool ours = contents.state == SegmentState::kGood && IsAtItsPlace(contents.header, id);
+    const bool ours =
+        contents.state == SegmentState::kGood && IsAtItsPlace(contents.header, codec_->name_space().fingerprint, id);
     if (!ours) ++counters_->foreign;
     Replace(id, ours ? SegmentRole::kOpen : SegmentRole::kIgnored, contents);
     if (!ours) return Status::Ok();
@@ -147,7 +144,8 @@ Status SegmentDiscovery::TakeOverOne(const SegmentOnDisk& segment, int64_t now, 
   *scanned += contents.end;
   const std::optional<SegmentView> view = table_->Find(id);
   const bool good = contents.state == SegmentState::kGood;
-  if (contents.state == SegmentState::kForeign || (good && !IsAtItsPlace(contents.header, id))) {
+  if (contents.state == SegmentState::kForeign ||
+      (good && !IsAtItsPlace(contents.header, codec_->name_space().fingerprint, id))) {
     if (!view.has_value()) {
       ++counters_->foreign;
       table_->Add(id, SegmentRole::kIgnored, now, kSegmentHeaderBytes);

@@ -51,7 +51,6 @@ class SegmentDiscovery {
   Status LoadSealed(const SegmentId& id);
   Status Follow(const SegmentId& id);
   Status TakeOverOne(const SegmentOnDisk& segment, int64_t now, int64_t* scanned);
-  bool IsAtItsPlace(const SegmentHeader& header, const SegmentId& id) const;
   /// The segment as one of that role, with these records and no others.
   void Replace(const SegmentId& id, SegmentRole role, const SegmentContents& contents);
 

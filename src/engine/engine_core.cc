@@ -228,8 +228,7 @@ std::string EngineCore::warning() const {
         warning += fmt::format("{}the KV tier '{}': {}", warning.empty() ? "" : "; ", tier.name, tier.warning);
       }
       if (tier.up) continue;
-      warning += fmt::format("{}the KV tier '{}' does not work and is tried again: {}", warning.empty() ? "" : "; ",
-                             tier.name, tier.reason);
+      warning += (warning.empty() ? "" : "; ") + TierDownText(tier.name, tier.reason);
     }
   }
   if (!device_note_.empty()) warning += (warning.empty() ? "" : "; ") + device_note_;

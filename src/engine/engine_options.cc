@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "deepinfer/engine.h"
@@ -33,6 +34,17 @@ Result<int64_t> IntegerVariable(const char* name, int64_t low, int64_t high) {
         fmt::format("${}: expected a number of {} to {}, found '{}'", name, low, high, text));
   }
   return value;
+}
+
+/// However they are written: links, dots and a slash at the end.
+bool IsSameFolder(const std::string& one, const std::string& other) {
+  if (one.empty() || other.empty() || other.find("://") != other.npos) return false;
+  std::error_code error;
+  const auto whole = [&error](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error) / "", error);
+  };
+  const std::filesystem::path whole_one = whole(one);
+  return one == other || (!whole_one.empty() && whole_one == whole(other));
 }
 
 }  // namespace
@@ -107,7 +119,10 @@ Status EngineOptions::Validate() const {
     return Status::InvalidArgument(
         fmt::format("{}: needs the prefix cache, which is off", kv_disk.empty() ? "kv_shared" : "kv_disk"));
   }
-  if (!kv_disk.empty() && kv_disk == kv_shared) {
+  if (!kv_key_file.empty() && kv_disk.empty() && kv_shared.empty()) {
+    return Status::InvalidArgument("kv_key_file: needs kv_disk or kv_shared; host memory is not encrypted");
+  }
+  if (IsSameFolder(kv_disk, kv_shared)) {
     return Status::InvalidArgument("kv_shared: expected another folder than that of kv_disk");
   }
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("kv_least_tokens", kv_least_tokens, 1));

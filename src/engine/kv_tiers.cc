@@ -41,6 +41,10 @@ std::string ModeText(const ReplaySettings& settings) {
   return fmt::format("bounded:{}:{}:{}", settings.keep, settings.grid, settings.replay);
 }
 
+std::string NameOfKey(const KvKey& secret) {
+  return ToHex(KvNamespace::Make("name of the key " + ToHex(secret), 0, 0).fingerprint, 8);
+}
+
 int64_t BytesOr(int64_t given, int64_t otherwise) { return given > 0 ? given : otherwise; }
 
 /// The machine, for the names of files in shared folders.
@@ -112,9 +116,15 @@ KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, c
   description["replay_modes"] = {ModeText(plan.exact), ModeText(plan.bounded)};
   // Engines with other keys, or none, do not get in one another's way.
   if (secret.has_value()) {
-    description["key"] = ToHex(KvNamespace::Make("name of the key " + ToHex(*secret), 0, 0).fingerprint, 8);
+    description["key"] = NameOfKey(*secret);
   }
   return KvNamespace::Make(description.dump(), plan.kv.block_bytes, plan.kv.snapshot_bytes);
+}
+
+bool MayBeEncryptedWith(const KvKey& secret, const KvNamespace& name_space) {
+  const nlohmann::ordered_json description = nlohmann::ordered_json::parse(name_space.description, nullptr, false);
+  if (!description.is_object() || !description.contains("key")) return true;
+  return description["key"] == NameOfKey(secret);
 }
 
 KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt) {
@@ -150,6 +160,15 @@ Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& nam
                                         BytesOr(options.kv_shared_bytes, kSharedBytes), codec, &tiers));
   }
   return tiers;
+}
+
+std::string TierDownText(std::string_view tier, std::string_view reason) {
+  std::string_view check;
+  if (tier == "disk") check = "; check the folder of kv_disk, its rights and its space";
+  if (tier == "shared") check = "; check the folder of kv_shared, its mount, rights and space";
+  if (tier == "redis") check = "; check the server of kv_shared";
+  if (tier == "host") check = "; check kv_host_file and who else uses it";
+  return fmt::format("the KV tier '{}' does not work and is tried again: {}{}", tier, reason, check);
 }
 
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports) {

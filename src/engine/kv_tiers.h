@@ -42,12 +42,18 @@ KvNamespace NamespaceOf(const ModelFiles& files, std::string_view fingerprint, c
 /// Rows of different replay settings, or of different salts, are never mixed.
 KvScope ScopeOf(const KvNamespace& name_space, const ReplaySettings& settings, std::string_view salt);
 
+/// Of what the namespace says: its records are plain or encrypted with this secret.
+bool MayBeEncryptedWith(const KvKey& secret, const KvNamespace& name_space);
+
 /// The key of EngineOptions::kv_key_file.
 Result<KvKey> ReadKvSecret(const std::string& path);
 
 /// None when the options ask for none. kInvalidArgument names the option.
 Result<KvTiers> MakeKvTiers(const EngineOptions& options, const KvNamespace& name_space,
                             const std::optional<KvKey>& secret);
+
+/// Tells users that a tier is down, why, and which option to look at.
+std::string TierDownText(std::string_view tier, std::string_view reason);
 
 std::vector<KvTierStatistics> StatisticsOf(const std::vector<TierReport>& reports);
 

@@ -147,6 +147,7 @@ TEST_F(KvDisk, ATierThatDoesNotWorkIsSaidAndHindersNoAnswer) {
   EXPECT_NE(result.err.find("deepinfer: the KV tier 'disk' does not work and is tried again: /proc/x"),
             std::string::npos)
       << result.err;
+  EXPECT_NE(result.err.find("; check the folder of --kv-disk, "), std::string::npos) << result.err;
 }
 
 TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
@@ -168,6 +169,7 @@ TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
   const Json from_copy = Answer(Generate(copy.string()));
   EXPECT_GT(from_copy["usage"]["cached_tokens"], 3000);
 
+  EXPECT_EQ(Kv("export", disk, {"--to", (disk / ".").string()}).exit_status, 1);
   EXPECT_EQ(Kv("delete", disk).exit_status, 2);
   EXPECT_EQ(Kv("delete", disk, {"--scope", "xyz"}).exit_status, 2);
   EXPECT_EQ(Kv("stats", this->disk(9)).exit_status, 1);
@@ -178,6 +180,25 @@ TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
   EXPECT_NE(Kv("prune", disk, {"--to-gib", "0"}).out.find("removed 1 segments"), std::string::npos);
   EXPECT_NE(Kv("delete", copy, {"--salt", ""}).out.find("removed 2 segments"), std::string::npos);
   EXPECT_EQ(CountFiles(disk, ".seg") + CountFiles(copy, ".seg"), 0);
+}
+
+TEST_F(KvDisk, VerifyKnowsWhatEnginesLeaveAlone) {
+  Answer(Generate(disk().string()));
+  std::vector<fs::path> segments;
+  for (const auto& entry : fs::recursive_directory_iterator(disk())) {
+    if (entry.path().extension() == ".seg") segments.push_back(entry.path());
+  }
+  ASSERT_EQ(segments.size(), 1u);
+  std::string name = segments[0].filename().string();
+  name.front() = name.front() == '9' ? '8' : static_cast<char>(name.front() + 1);  // another day
+  const fs::path moved = segments[0].parent_path() / name;
+  fs::rename(segments[0], moved);
+  EXPECT_NE(Kv("verify", disk()).out.find("0 good records, 1 bad"), std::string::npos);
+  fs::rename(moved, segments[0]);
+  std::fstream(segments[0], std::ios::in | std::ios::out).seekp(8).put(2);  // a later version
+  const ProgramResult later = Kv("verify", disk());
+  EXPECT_EQ(later.exit_status, 0);
+  EXPECT_NE(later.out.find("0 good records, 0 bad; 1 segments of another version"), std::string::npos) << later.out;
 }
 
 TEST_F(KvDisk, EncryptedFilesNeedTheirKey) {
@@ -192,7 +213,10 @@ TEST_F(KvDisk, EncryptedFilesNeedTheirKey) {
   };
   const Json first = Answer(with(key));
   EXPECT_EQ(Kv("verify", disk(), {"--kv-key-file", key}).exit_status, 0);
-  EXPECT_EQ(Kv("verify", disk(), {"--kv-key-file", other}).exit_status, 1);
+  const ProgramResult unread = Kv("verify", disk(), {"--kv-key-file", other});
+  EXPECT_EQ(unread.exit_status, 1);
+  EXPECT_NE(unread.out.find("0 good records, 0 bad; 1 segments are encrypted with another key"), std::string::npos)
+      << unread.out;
   EXPECT_EQ(Answer(with(other))["usage"]["cached_tokens"], 0);
   const Json again = Answer(with(key));
   EXPECT_GT(again["usage"]["cached_tokens"], 3000);
@@ -200,6 +224,8 @@ TEST_F(KvDisk, EncryptedFilesNeedTheirKey) {
   const ProgramResult wrong = RunProgram(with(prompt_file()));
   EXPECT_EQ(wrong.exit_status, 1);
   EXPECT_NE(wrong.err.find("--kv-key-file: expected 32 bytes or 64"), std::string::npos) << wrong.err;
+  const ProgramResult short_key = Kv("verify", disk(), {"--kv-key-file", prompt_file()});
+  EXPECT_NE(short_key.err.find("--kv-key-file: expected 32 bytes or 64"), std::string::npos) << short_key.err;
 }
 
 }  // namespace

@@ -86,6 +86,25 @@ TEST(Serve, AnswersAndEndsOnSigterm) {
   EXPECT_EQ(testing::Get(server.port(), "/health").status, 0);
 }
 
+TEST(Serve, WhatASaltHasLeftIsFoundByIt) {
+  const TemporaryFolder folder;
+  const std::string disk = (folder.path() / "kv").string();
+  Json request = Request(1, false);
+  request["cache_salt"] = "blue";
+  {
+    Server server({"--kv-disk", disk, "--kv-least-tokens", "1"});
+    request["messages"][0]["content"] = std::string(2'000, 'z');
+    EXPECT_EQ(testing::Post(server.port(), "/v1/chat/completions", request).status, 200);
+    EXPECT_EQ(server.Terminate(), 0);
+  }
+  const auto removed = [&](const std::string& salt) {
+    return RunProgram({"kv", "delete", "--kv-disk", disk, "--salt", salt}).out;
+  };
+  EXPECT_NE(removed("").find("removed 0 segments"), std::string::npos);
+  EXPECT_NE(removed("green").find("removed 0 segments"), std::string::npos);
+  EXPECT_NE(removed("blue").find("removed 1 segments"), std::string::npos);
+}
+
 TEST(Serve, CtrlCEndsItToo) {
   Server server({});
   server.program().Send("\x03");

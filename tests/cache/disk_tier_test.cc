@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "disk_fixture.h"
@@ -76,6 +77,27 @@ TEST_F(DiskTierTest, FilesAndFoldersAreForTheirOwnerOnly) {
     files += entry.is_regular_file() ? 1 : 0;
   }
   EXPECT_EQ(files, 3);  // lock, namespace.json, one segment
+}
+
+TEST_F(DiskTierTest, AnEmptyDescriptionOfTheNamespaceIsWrittenAgain) {
+  Chain chain(name_space_, "tenant", 1, 4);
+  ASSERT_TRUE(Open()->Write(chain.Writes(0, 4, now_ + 3 * kDay)).ok());
+  const std::string path = folder() + "/" + DiskDirectory::FolderOf(name_space_.fingerprint) + "/namespace.json";
+  const std::string whole = ReadFile(path);
+  for (const bool as_folder : {false, true}) {
+    std::filesystem::remove(path);
+    if (as_folder) {
+      std::filesystem::create_directory(path);
+    } else {
+      std::ofstream(path).close();
+    }
+    const auto tier = Open();
+    ASSERT_TRUE(tier->Probe().ok());
+    EXPECT_EQ(CountRight(*tier, chain, 0, 4), 4);
+    if (!as_folder) {
+      EXPECT_EQ(ReadFile(path), whole);
+    }
+  }
 }
 
 TEST_F(DiskTierTest, ARecordThatIsHereIsWrittenAgainOnlyForALongerClass) {
