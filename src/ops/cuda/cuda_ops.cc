@@ -481,7 +481,7 @@ class CudaOps final : public Ops {
   void GatherRows(const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) override {
     Staging s = Begin();
     if (s.Holds(table)) {
-      cuda::GatherHeldRows(s, table, rows, s.Out(out));
+      cuda::GatherHeldRows(s, table, rows, gathered_, s.Out(out));
     } else {
       cuda::GatherHostRows(s, table, rows, gathered_, s.Out(out));
     }

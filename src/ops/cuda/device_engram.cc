@@ -39,17 +39,20 @@ void GatherHostRows(Staging& s, const WeightMatrix& table, TensorView<const int6
   }
 }
 
-void GatherHeldRows(Staging& s, const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out) {
+void GatherHeldRows(Staging& s, const WeightMatrix& table, TensorView<const int64_t> rows,
+                    std::vector<uint8_t>& gathered, FloatView out) {
   // A list may take a quarter of what is sent at once.
-  const int64_t row_bytes = std::max<int64_t>(rows.columns * static_cast<int64_t>(sizeof(int64_t)), 1);
-  const int64_t at_once = std::max<int64_t>(1, CommandList::kUploadBytes / 4 / row_bytes);
+  const int64_t row_bytes = rows.columns * static_cast<int64_t>(sizeof(int64_t));
+  const int64_t at_once = std::max<int64_t>(1, CommandList::kUploadBytes / 4 / std::max<int64_t>(row_bytes, 1));
   const WeightMatrix held = s.Weight(table);
-  std::vector<int64_t> list;
   for (int64_t first = 0; first < rows.rows; first += at_once) {
     const int64_t end = std::min(rows.rows, first + at_once);
-    list.clear();
-    for (int64_t t = first; t < end; ++t) list.insert(list.end(), rows.row(t), rows.row(t) + rows.columns);
-    s.Launch(&GatherTableRows, held, s.Array(std::span<const int64_t>(list)), rows.columns, out.RowRange(first, end));
+    gathered.resize(static_cast<size_t>((end - first) * row_bytes));
+    for (int64_t t = first; t < end; ++t) {
+      std::memcpy(gathered.data() + (t - first) * row_bytes, rows.row(t), static_cast<size_t>(row_bytes));
+    }
+    const uint8_t* list = s.Array(std::span<const uint8_t>(gathered));  // at a multiple of 16 bytes
+    s.Launch(&GatherTableRows, held, reinterpret_cast<const int64_t*>(list), rows.columns, out.RowRange(first, end));
   }
 }
 

@@ -19,7 +19,8 @@ void GatherHostRows(Staging& s, const WeightMatrix& table, TensorView<const int6
                     std::vector<uint8_t>& gathered, FloatView out);
 
 /// The same where the list of weights has the table (Staging::Holds).
-void GatherHeldRows(Staging& s, const WeightMatrix& table, TensorView<const int64_t> rows, FloatView out);
+void GatherHeldRows(Staging& s, const WeightMatrix& table, TensorView<const int64_t> rows,
+                    std::vector<uint8_t>& gathered, FloatView out);
 
 }  // namespace deepinfer::cuda
 
