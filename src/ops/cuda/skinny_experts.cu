@@ -214,8 +214,8 @@ bool SkinnyExpertsFit(const WeightMatrix& w1, const WeightMatrix& w2) {
 void SkinnyExperts(cudaStream_t stream, const ExpertsPlan& plan, const Bf16Rows& x, const Bf16Rows& hidden,
                    FloatView parts) {
   if (plan.active_count == 0) return;
-  const bool direct =
-      feed_choice.feed == SkinnyFeed::kDirect || (feed_choice.feed == SkinnyFeed::kAuto && plan.most_rows <= 8);
+  const bool direct = feed_choice.feed == SkinnyFeed::kDirect ||
+                      (feed_choice.feed == SkinnyFeed::kAuto && plan.most_rows <= kMostPlainRows);
   if (direct && DirectExperts(stream, plan, x, hidden, parts)) return;
   if (plan.most_rows <= 8) return Launch<1>(stream, plan, x, hidden, parts);
   if (plan.most_rows <= 16) return Launch<2>(stream, plan, x, hidden, parts);

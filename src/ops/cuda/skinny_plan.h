@@ -32,6 +32,9 @@ constexpr int64_t BulkStagesThatFit(int64_t stage_bytes, int64_t rest, int block
   return room > 0 ? room / stage_bytes : 0;
 }
 
+/// Experts of up to so many rows are read straight from memory, or by threads: by plain loads, each byte once.
+inline constexpr int kMostPlainRows = 8;
+
 /// Rows of one expert that few experts of a balanced router exceed, where the host knows no more than the shape: twice
 /// the mean and two. Speed hangs on it, bits do not.
 constexpr int LikelyRowsOfExpert(int64_t rows, int per_token, int64_t experts) {

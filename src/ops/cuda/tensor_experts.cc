@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kMostSlots = 65536;
 constexpr size_t kMostExperts = 512;
-constexpr int kMostDirectRows = 8;         // of an expert: SkinnyFeed::kAuto takes kDirect or kThreads
 constexpr int64_t kWideRowsOfExpert = 16;  // on average: from there on the wide products are faster
 
 // Where all experts of a layer are; `place` says of one weight.
@@ -68,7 +67,7 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
                     WideFits(experts.front().w2, 1);
   // Of few rows SkinnyExperts reads the experts with a row by plain loads, once: where they are in host memory, far
   // fewer bytes cross than a layer has. Else TMA reads them, nearly all.
-  const bool few = !wide && LikelyRowsOfExpert(x.rows, per_token, count) <= kMostDirectRows;
+  const bool few = !wide && LikelyRowsOfExpert(x.rows, per_token, count) <= kMostPlainRows;
   const DeviceExpert* table = ExpertTable(staging, experts, !few);
   const int64_t bytes = wide ? WideExpertsScratchBytes(x.rows, per_token, x.columns, inner)
                              : SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner);
