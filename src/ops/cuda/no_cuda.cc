@@ -11,7 +11,8 @@ bool IsUsableCudaDevice(int) { return false; }
 int CountCudaDevices() { return 0; }
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions&) {
-  return Status::Unsupported("this build has no CUDA kernels; configure with -DDEEPINFER_CUDA=ON");
+  return Status::Unsupported(
+      "device: this build has no CUDA kernels; configure with -DDEEPINFER_CUDA=ON, or compute on the cpu");
 }
 
 namespace cuda {
