@@ -86,10 +86,11 @@ Result<FreeMemory> LeaveRoomForWeights(const Checkpoint& checkpoint, const Weigh
   if (totals.on_device() >= room) {
     const int64_t layers = MostResidentLayers(checkpoint, placement, room);
     return Status::ResourceExhausted(fmt::format(
-        "device: the weights take {}{}, the GPU has {} free and {} are kept for kernels and lists; {}use --device cpu "
-        "or a GPU with more memory",
+        "device: the weights take {}{}, the GPU has {} free and {} are kept for kernels and lists; {}{}use --device "
+        "cpu or a GPU with more memory",
         HumanBytes(totals.on_device()), placement.engram_on_device ? " with the tables of engram" : "",
         HumanBytes(device), HumanBytes(kDeviceReserveBytes),
+        placement.engram_on_device ? "leave engram on the disk or the host, " : "",
         layers < 0 ? "" : fmt::format("lower gpu_layers ({} would leave the other layers in host memory), ", layers)));
   }
   if (host > 0 && totals.passing >= host) {
@@ -104,7 +105,9 @@ Status CheckPlan(const std::vector<PlannedMemory>& lines, const FreeMemory& free
   int64_t device = 0;
   int64_t host = 0;
   int64_t tiers = 0;
+  int64_t passing = 0;
   for (const PlannedMemory& line : lines) {
+    if (line.key == "weights_passing") passing = line.bytes;
     if (!line.at_start || line.key.starts_with("weights")) continue;
     (line.on_device ? device : host) += line.bytes;
     if (line.key == "kv_tiers") tiers = line.bytes;
@@ -122,6 +125,7 @@ Status CheckPlan(const std::vector<PlannedMemory>& lines, const FreeMemory& free
                   tiers > host / 2 ? "kv_host_bytes, kv_disk_bytes or kv_shared_bytes (the index of a folder grows "
                                      "with its budget)"
                   : free.is_one    ? "max_num_seqs, max_num_batched_tokens, max_model_len or kv_memory"
+                  : passing > 0    ? "max_num_seqs or snapshot_memory, or raise gpu_layers"
                                    : "max_num_seqs or snapshot_memory"));
 }
 
@@ -199,7 +203,8 @@ Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& c
         "the KV pool{} and {} running sequences need {} of memory{}, {} are free; lower max_model_len ({}), "
         "max_num_seqs{}",
         free.is_one ? ", snapshots" : "", chosen.max_num_seqs, HumanBytes(needed), free.is_one ? "" : " of the GPU",
-        HumanBytes(free.device), chosen.max_model_len, free.is_one ? " or kv_memory" : ", kv_memory or gpu_layers"));
+        HumanBytes(free.device), chosen.max_model_len,
+        free.is_one ? ", kv_memory or snapshot_memory" : ", kv_memory or gpu_layers"));
   }
   if (!free.is_one && free.host > 0 && chosen.snapshot_memory_bytes > free.host) {
     return Status::ResourceExhausted(

@@ -216,8 +216,8 @@ TEST(EnginePlan, SnapshotsFitWhatIsGiven) {
 TEST(EnginePlan, MoreThanIsFreeIsRefused) {
   EngineOptions options;
   options.kv_memory_bytes = 2 * kGigabyte;
-  ExpectRefused(options, StatusCode::kResourceExhausted, {"1.0 GiB", "16 running", "8192", "max_num_seqs", "kv_memory"},
-                kGigabyte);
+  ExpectRefused(options, StatusCode::kResourceExhausted,
+                {"1.0 GiB", "16 running", "8192", "max_num_seqs", "kv_memory", "snapshot_memory"}, kGigabyte);
   // One whole context is needed whatever is free.
   ExpectRefused({}, StatusCode::kResourceExhausted, {"max_model_len"}, 1 << 20);
   // Unknown: not judged.
@@ -307,6 +307,10 @@ TEST_F(PlanOnGpu, NoRoomSaysHowManyLayersFit) {
   const int64_t layers = checkpoint->config().num_hidden_layers;
   ExpectNoRoom(LeaveRoomForWeights(*checkpoint, {}, kGigabyte / 2 + all.resident, kGigabyte),
                {"device: the weights take", "--device cpu", "512.0 MiB", "lower gpu_layers"});
+  WeightPlacement with_tables;
+  with_tables.engram_on_device = true;
+  ExpectNoRoom(LeaveRoomForWeights(*checkpoint, with_tables, kGigabyte / 2 + all.resident, kGigabyte),
+               {"with the tables of engram", "leave engram on the disk"});
   // What it says fits, and one more does not.
   for (int64_t fits = 0; fits < layers - 1; ++fits) {
     WeightPlacement placement;
@@ -357,7 +361,10 @@ TEST(CheckPlan, LinesOfEitherMemory) {
   for (const char* part : {"70 B", "69 B", "gpu_layers", "kv_memory", "GPU"}) {
     EXPECT_NE(device.message().find(part), std::string::npos) << device.message();
   }
-  EXPECT_NE(CheckPlan(lines, {70, 29, false}).message().find("snapshot_memory"), std::string::npos);
+  const Status host = CheckPlan(lines, {70, 29, false});
+  for (const char* part : {"snapshot_memory", "raise gpu_layers"}) {
+    EXPECT_NE(host.message().find(part), std::string::npos) << host.message();
+  }
   // On a CPU everything is one memory.
   for (PlannedMemory& line : lines) line.on_device = false;
   EXPECT_TRUE(CheckPlan(lines, {100, 100, true}).ok());
