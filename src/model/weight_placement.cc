@@ -17,6 +17,8 @@ void Add(const CheckpointWeight& weight, bool resident, WeightList* list) {
   list->push_back({weight.view.scale, weight.view.total_bytes() - values, resident, weight.layer});
 }
 
+void Touch(const uint8_t& byte) { (void)*static_cast<const volatile uint8_t*>(&byte); }
+
 // Faults every page of the Engram tables in, while the system reads ahead.
 Status ReadTables(const Checkpoint& checkpoint, const LoadProgress& progress) {
   constexpr int64_t kStep = int64_t{64} << 20;
@@ -43,9 +45,8 @@ Status ReadTables(const Checkpoint& checkpoint, const LoadProgress& progress) {
     for (int64_t at = 0; at < table.bytes; at += kStep) {
       AdviseWillNeed(part(at + kStep));
       const std::span<const uint8_t> now = part(at);
-      for (int64_t i = 0; i < std::ssize(now); i += kPage) {
-        (void)*static_cast<const volatile uint8_t*>(&now[static_cast<size_t>(i)]);
-      }
+      for (int64_t i = 0; i < std::ssize(now); i += kPage) Touch(now[static_cast<size_t>(i)]);
+      Touch(now.back());  // a table begins anywhere in a page
       done += std::ssize(now);
       if (progress) progress(done, total);
     }
