@@ -4,8 +4,10 @@
 //   out  Keep(): the device's thread copies blocks to staging memory and from there into a batch for the TierStore.
 //   in   KvLanding: fetch threads of the store read into staging memory, the device's thread copies it into the blocks.
 //
-// Invariant: the device's thread runs copies and steps in the order in which they were handed over. So nobody needs to
-// hold a block while it waits to be copied out: a step or a fetch that writes there anew comes later.
+// Invariant: the device's thread runs copies in the order in which they were handed over, and each of them ahead of the
+// steps that were handed over later. So nobody needs to hold a block while it waits to be copied out: a step or a fetch
+// that writes there anew comes later. A copy may overtake a step that has not begun: no step under way may use a block
+// that is given to a fetch, on the CPU neither.
 //
 // Thread-safety: Keep by one thread, the others by any. Ownership: owns the staging memory, planned once; Ops and store
 // are the engine's. Close() comes before what runs the tasks goes.

@@ -10,8 +10,9 @@
 
 namespace deepinfer {
 
-/// One step with as many rows as a step may have, one with as many logits. kResourceExhausted: the device has no room.
-/// What index scores of long contexts take beside that is small: a few MB.
+/// One step with as many rows as a step may have, one with as many logits. kResourceExhausted: a step failed, as it
+/// does where the device has no room. Not measured: index scores of contexts longer than a step, whose temporaries grow
+/// with the context: some 5 bytes a compressed row, for up to 64 rows at once.
 Status TakeTemporaries(Model& model, Ops& ops, const EnginePlan& plan);
 
 }  // namespace deepinfer
