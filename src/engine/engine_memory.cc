@@ -10,9 +10,11 @@ std::vector<PlannedMemory> EngineCore::memory_plan() const {
   const EngineOptions& chosen = plan_.options;
   const bool gpu = !ops_->computes_on_host_memory();
   const int64_t temporaries = ops_->device_scratch_bytes();
+  // A GPU's Ops leave a few ops to the CPU.
+  const int64_t host_scratch = gpu ? ops_->scratch_bytes() - temporaries : 0;
   std::vector<PlannedMemory> lines = {
       {"workspace", fmt::format("activations and scratch of a step of {} rows", model_->options().max_rows_per_step),
-       model_->workspace_bytes() - temporaries, true, gpu},
+       model_->workspace_bytes() - temporaries - host_scratch, true, gpu},
       {"sequences", fmt::format("window rings, draft rings and tails of {} sequences", chosen.max_num_seqs),
        pieces_.bytes(), true, gpu},
       {"kv_pool", fmt::format("KV pool: {} blocks of {} tokens", plan_.kv.blocks, kKvBlockTokens),
@@ -35,6 +37,7 @@ std::vector<PlannedMemory> EngineCore::memory_plan() const {
     lines.push_back({"weights_window", "room for one layer of the weights that pass", weights.window, true, true});
     lines.push_back({"weights_passing", "weights that pass: pinned host memory", weights.passing});
   }
+  if (host_scratch > 0) lines.push_back({"host_scratch", "scratch of ops that the CPU computes", host_scratch});
   if (temporaries > 0) {
     lines.push_back({"temporaries", "temporaries of the largest step, as measured", temporaries, true, true});
   }
