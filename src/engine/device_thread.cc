@@ -45,21 +45,24 @@ void DeviceThread::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stop_ || posted_ > done_ || !tasks_.empty(); });
-    while (!tasks_.empty()) {
+    // What was handed over before the step is done before it. What comes meanwhile waits for the next turn, or a fast
+    // tier would hold steps up.
+    const bool runs_step = posted_ > done_;
+    for (size_t left = tasks_.size(); left > 0; --left) {
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
       task();
       lock.lock();
     }
-    if (posted_ > done_) {
+    if (runs_step) {
       Step& step = steps_[static_cast<size_t>(done_ % kMostInFlight)];
       lock.unlock();
       executor_.Run(step.plan, &step.result);
       lock.lock();
       ++done_;
       changed_.notify_all();
-    } else if (stop_) {
+    } else if (stop_ && posted_ == done_ && tasks_.empty()) {
       return;
     }
   }

@@ -35,7 +35,7 @@ class DeviceThread {
   const StepResult& WaitOldest();
   int in_flight() const { return static_cast<int>(launched_ - read_); }
 
-  /// Runs on the device thread between two steps.
+  /// Runs on the device thread between two steps, before each that is launched afterwards.
   void Post(std::function<void()> task);
 
  private:
