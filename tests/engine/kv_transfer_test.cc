@@ -112,6 +112,9 @@ class KvTransfers : public testing::TestWithParam<std::string> {
   int64_t now_ = 1'800'000'000;
 };
 
+/// What is decided before a block is copied anywhere, and takes long.
+class KvTransfersInHostMemory : public KvTransfers {};
+
 TEST_P(KvTransfers, ARestartFindsWhatWasComputedAndAnswersWithTheSameBytes) {
   for (const ReplayMode mode : {ReplayMode::kExact, ReplayMode::kBounded}) {
     auto engine = Start();
@@ -138,7 +141,7 @@ TEST_P(KvTransfers, ARestartFindsWhatWasComputedAndAnswersWithTheSameBytes) {
   }
 }
 
-TEST_P(KvTransfers, ALongPromptIsResumedNearItsEnd) {
+TEST_P(KvTransfersInHostMemory, ALongPromptIsResumedNearItsEnd) {
   rings_interval_ = 1024;
   EngineOptions options = Options();
   options.max_model_len = 8192;
@@ -172,7 +175,7 @@ TEST_P(KvTransfers, TheNearestTierIsReadAndLearnsFromTheOthers) {
   EXPECT_EQ(TokensFrom(Answer(*engine, Ask(prompt)), "device"), 960);
 }
 
-TEST_P(KvTransfers, WrongRecordsAreMisses) {
+TEST_P(KvTransfersInHostMemory, WrongRecordsAreMisses) {
   auto engine = Start();
   const std::vector<int32_t> prompt = ProseIds(*engine, 1500);
   const Generation cold = Answer(*engine, Ask(prompt));
@@ -486,6 +489,8 @@ TEST_P(KvTransfers, StagingMemoryIsPlanned) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, KvTransfers, testing::ValuesIn(Devices()),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Memory, KvTransfersInHostMemory, testing::Values(kHost),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
