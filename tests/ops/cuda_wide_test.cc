@@ -92,6 +92,31 @@ TEST_F(CudaWide, LinearHasTheBitsOfDirectLinear) {
   Linear(256, 5120, 1, 70, {1, 63, 64, 65, 70});
 }
 
+// Promise 1: which kernel DirectLinear takes hangs on the rows and on the number of tiles, a row's bits do not.
+TEST(CudaDirect, ARowHasTheSameBitsAmongAnyNumberOfRows) {
+  constexpr int64_t kMost = 130;
+  for (const int64_t outputs : {1280, 2304, 5120, 8192}) {
+    for (const int64_t columns : {448, 1280}) {
+      SCOPED_TRACE(testing::Message() << "N " << outputs << " K " << columns);
+      Random random(12);
+      const OwnedWeight weight = RandomWeight(WeightFormat::kF8Block32, outputs, columns, random);
+      const DeviceWeight device_weight(weight);
+      const Tensor x = RandomTensor(kMost, columns, random);
+      const DeviceRows rows(x, ColumnOrder::kFp8);
+      const DeviceFloats whole(kMost, outputs);
+      cuda::DirectLinear(nullptr, rows.From(0), kMost, device_weight.view, 1, whole.view());
+      const Tensor all = whole.Get();
+      for (const int64_t count : {1, 8, 9, 16, 17, 32, 33, 64, 65}) {
+        const int64_t first = kMost - count;
+        const DeviceFloats out(count, outputs);
+        cuda::DirectLinear(nullptr, rows.From(first), count, device_weight.view, 1, out.view());
+        ASSERT_EQ(cudaGetLastError(), cudaSuccess);
+        ASSERT_TRUE(SameBits(out.Get().view(), all.Gather(Range(first, count)).view())) << count << " rows";
+      }
+    }
+  }
+}
+
 TEST_F(CudaWide, TakesNoShapeThatWouldRoundOtherwise) {
   WeightMatrix weight;
   weight.format = WeightFormat::kF8Block32;
