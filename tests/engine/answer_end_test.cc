@@ -17,12 +17,6 @@ GenerationRequest Greedy(std::vector<int32_t> prompt, int64_t tokens) {
   return request;
 }
 
-Generation Answer(EngineCore& engine, const GenerationRequest& request) {
-  Result<Generation> result = engine.Generate(request);
-  EXPECT_TRUE(result.ok()) << result.status().message();
-  return result.ok() ? std::move(*result) : Generation();
-}
-
 class StoppedAnswer : public testing::TestWithParam<ReplayMode> {};
 
 // A stop text is found one step late: the step in flight may have crossed a block boundary and written the oldest ring

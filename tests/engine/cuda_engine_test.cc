@@ -98,18 +98,9 @@ class CudaTiers : public testing::Test {
   static GenerationRequest Ask(const EngineCore& engine, int64_t tokens, ReplayMode mode) {
     GenerationRequest request;
     request.prompt = ProseIds(engine, tokens);
-    request.sampling.temperature = 1;
-    request.sampling.seed = 7;
-    request.sampling.max_tokens = 24;
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 20;
+    request.sampling = SeededSampling(24, 20);
     request.replay = mode;
     return request;
-  }
-  static Generation Answer(EngineCore& engine, const GenerationRequest& request) {
-    Result<Generation> result = engine.Generate(request);
-    EXPECT_TRUE(result.ok()) << result.status().message();
-    return result.ok() ? std::move(*result) : Generation();
   }
 
   TemporaryFolder folder_;

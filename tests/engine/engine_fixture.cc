@@ -131,6 +131,16 @@ std::vector<GenerationRequest> RandomRequests(const EngineCore& engine, int64_t 
   return requests;
 }
 
+SamplingParams SeededSampling(int64_t tokens, int top_logprobs) {
+  SamplingParams sampling;
+  sampling.temperature = 1;
+  sampling.seed = 7;
+  sampling.max_tokens = tokens;
+  sampling.ignore_eos = true;
+  sampling.logprobs = top_logprobs;
+  return sampling;
+}
+
 std::vector<Generation> RunTogether(EngineCore& engine, const std::vector<GenerationRequest>& requests,
                                     const std::vector<size_t>& order) {
   std::vector<std::unique_ptr<GenerationStream>> streams(requests.size());
@@ -144,13 +154,15 @@ std::vector<Generation> RunTogether(EngineCore& engine, const std::vector<Genera
   return results;
 }
 
+Generation Answer(EngineCore& engine, const GenerationRequest& request) {
+  Result<Generation> result = engine.Generate(request);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? std::move(*result) : Generation();
+}
+
 std::vector<Generation> RunAlone(EngineCore& engine, const std::vector<GenerationRequest>& requests) {
   std::vector<Generation> results;
-  for (const GenerationRequest& request : requests) {
-    Result<Generation> result = engine.Generate(request);
-    EXPECT_TRUE(result.ok()) << result.status().message();
-    results.push_back(result.ok() ? std::move(*result) : Generation());
-  }
+  for (const GenerationRequest& request : requests) results.push_back(Answer(engine, request));
   return results;
 }
 

@@ -49,6 +49,11 @@ const std::vector<StructuredOutput>& SomeForms();
 std::vector<GenerationRequest> RandomRequests(const EngineCore& engine, int64_t count, const RequestRange& range,
                                               Random& random);
 
+/// Answers at temperature 1 of one seed, of so many tokens.
+SamplingParams SeededSampling(int64_t tokens, int top_logprobs);
+
+/// The whole answer; a refusal fails the test.
+Generation Answer(EngineCore& engine, const GenerationRequest& request);
 /// All at once, in this order of submission; results in the order of `requests`.
 std::vector<Generation> RunTogether(EngineCore& engine, const std::vector<GenerationRequest>& requests,
                                     const std::vector<size_t>& order);

@@ -78,20 +78,10 @@ class KvTransfers : public testing::TestWithParam<std::string> {
                                const std::string& salt = "") {
     GenerationRequest request;
     request.prompt = std::move(prompt);
-    request.sampling.temperature = 1;
-    request.sampling.seed = 7;
-    request.sampling.max_tokens = 12;
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 2;
+    request.sampling = SeededSampling(12, 2);
     request.cache_salt = salt;
     request.replay = mode;
     return request;
-  }
-
-  static Generation Answer(EngineCore& engine, const GenerationRequest& request) {
-    Result<Generation> result = engine.Generate(request);
-    EXPECT_TRUE(result.ok()) << result.status().message();
-    return result.ok() ? std::move(*result) : Generation();
   }
 
   static int64_t TokensFrom(const Generation& generation, const std::string& tier) {

@@ -19,12 +19,6 @@ GenerationRequest Ask(std::vector<int32_t> prompt, int64_t tokens, const std::st
   return request;
 }
 
-Generation Answer(EngineCore& engine, const GenerationRequest& request) {
-  Result<Generation> result = engine.Generate(request);
-  EXPECT_TRUE(result.ok()) << result.status().message();
-  return result.ok() ? std::move(*result) : Generation();
-}
-
 /// Rows that a request costs.
 RowCounts RowsOf(EngineCore& engine, const GenerationRequest& request, Generation* generation) {
   engine.WaitIdle();
