@@ -300,9 +300,7 @@ void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
     piece_bytes = 0;
     if (copies_ == nullptr) {
       if (!store_.Store(std::exchange(piece.batch, {}))) return false;
-    }
-    for (const auto& [place, mark] : marks) *place = mark;
-    if (copies_ != nullptr) {
+    } else {
       piece.refused = refused;
       piece.lost = [this, marks] {
         const std::lock_guard lock(lost_mutex_);
@@ -310,6 +308,7 @@ void KvTransfers::Persist(NodeId deepest, Request* request, bool input_ended) {
       };
       copies_->Keep(std::exchange(piece, {}), store_);
     }
+    for (const auto& [place, mark] : marks) *place = mark;
     marks.clear();
     return true;
   };
