@@ -95,10 +95,14 @@ void BenchLayers(const Bench& bench) {
                          {mix.as<float>(), rows, kPerToken}, routing);
       const cuda::ExpertsPlan plan = cuda::PlanOf(routing, table.as<cuda::DeviceExpert>(), kWidth, kInner, 10);
       if (wide) {
-        cuda::WideExpertsLayer(bench.stream, x.view, routing, plan, scratch.as<void>(), result);
+        cuda::WideExpertsProducts(bench.stream, x.view, routing, plan, scratch.as<void>());
+        cuda::SumSlots(bench.stream, cuda::WideExpertsParts(plan, rows, scratch.as<void>()), routing.places, kPerToken,
+                       result);
       } else {
         cuda::QuantiseRows(bench.stream, x.view, cuda::ColumnOrder::kFp4, x.quantised);
-        cuda::SkinnyExpertsLayer(bench.stream, x.quantised, plan, scratch.as<void>(), result);
+        cuda::SkinnyExpertsProducts(bench.stream, x.quantised, rows, plan, scratch.as<void>());
+        cuda::SumSlots(bench.stream, cuda::SkinnyExpertsParts(plan, rows, scratch.as<void>()), nullptr, kPerToken,
+                       result);
       }
     });
     bench.Report(Name(wide ? "experts layer, wide" : "experts layer, skinny", rows), seconds, active * expert_bytes,

@@ -151,6 +151,12 @@ class Ops {
   /// Waits for all ops so far. An error of the device is final: outputs since then mean nothing.
   virtual Status Finish() { return Status::Ok(); }
 
+  /// Ops until EndBeside() come after those before them, but a device may compute ops behind them at the same time,
+  /// until one reads what they write or writes what they read. Views alone tell it so: ops that take addresses, packed
+  /// rows or lists do not belong between the two. rows: T of these ops.
+  virtual void BeginBeside(int64_t rows) { (void)rows; }
+  virtual void EndBeside() {}
+
   /// out.row(t) = table row ids[t]. table BF16 or F32 [V, D]; out [T, D].
   virtual void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) = 0;
 

@@ -219,10 +219,15 @@ class CudaExpertsLayer : public testing::Test {
                           : layer == Layer::kDirect ? cuda::SkinnyFeed::kDirect
                                                     : cuda::SkinnyFeed::kThreads);
       cuda::QuantiseRows(Stream(), x, cuda::ColumnOrder::kFp4, scratch.x.From(0));
-      cuda::SkinnyExpertsLayer(Stream(), scratch.x.From(0), plan, scratch.layer_bytes.as<void>(), step.out.view());
+      void* const memory = scratch.layer_bytes.as<void>();
+      cuda::SkinnyExpertsProducts(Stream(), scratch.x.From(0), x.rows, plan, memory);
+      cuda::SumSlots(Stream(), cuda::SkinnyExpertsParts(plan, x.rows, memory), nullptr, kPerToken, step.out.view());
       cuda::UseSkinnyFeed(cuda::SkinnyFeed::kAuto);
     } else {
-      EXPECT_TRUE(cuda::WideExpertsLayer(Stream(), x, routing, plan, scratch.layer_bytes.as<void>(), step.out.view()));
+      void* const memory = scratch.layer_bytes.as<void>();
+      EXPECT_TRUE(cuda::WideExpertsProducts(Stream(), x, routing, plan, memory));
+      cuda::SumSlots(Stream(), cuda::WideExpertsParts(plan, x.rows, memory), routing.places, kPerToken,
+                     step.out.view());
     }
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }

@@ -127,8 +127,6 @@ TEST(CudaForms, OfNorms) {
       const Tensor numbers = Numbers(rows, width, random);
       const Rows pre(RandomTensor(rows, 24, random));
       const Rows streams(Numbers(rows, 4 * width, random));
-      const DeviceBytes squares(std::vector<float>{7, 8, 9});
-      const Vector base(std::vector<float>(24, 0.5f)), scale({1, 2, 3});
       for (const int64_t gap : {0, 2}) {
         const Rows x(numbers, gap);
         ExpectForms(rows, width, gap, [&](FloatView out, const cuda::RowForms& forms) {
@@ -136,11 +134,6 @@ TEST(CudaForms, OfNorms) {
         });
         ExpectForms(rows, width, gap, [&](FloatView out, const cuda::RowForms& forms) {
           cuda::CollapseNorm(nullptr, streams.view(), 4, pre.view(), gain.view, kEps, out, FloatView(), forms);
-        });
-        ExpectForms(rows, width, gap, [&](FloatView out, const cuda::RowForms& forms) {
-          const Rows mix(pre.Get());
-          cuda::FinishMixAndNorm(nullptr, squares.as<float>(), 4 * width, 4, base.view, scale.view, 20, 1e-6f, kEps,
-                                 mix.view(), x.view(), gain.view, out, forms);
         });
         if (testing::Test::HasFailure()) return;
       }

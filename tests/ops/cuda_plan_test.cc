@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "ops/cuda/memory_ranges.h"
 #include "ops/cuda/routing.h"
 #include "ops/cuda/skinny_plan.h"
 
@@ -28,6 +29,27 @@ TEST(CudaPlan, LikelyRowsOfAnExpert) {
   EXPECT_EQ(cuda::LikelyRowsOfExpert(64, 6, 384), 4);
   EXPECT_EQ(cuda::LikelyRowsOfExpert(256, 6, 384), 10);
   EXPECT_EQ(cuda::LikelyRowsOfExpert(64, 8, 8), 64);
+}
+
+TEST(CudaPlan, MemoryRangesTouchBytesThatTheyShare) {
+  const std::vector<uint8_t> bytes(100);
+  const uint8_t* const at = bytes.data();
+  cuda::MemoryRanges ranges;
+  EXPECT_FALSE(ranges.Touch(at, 100));
+  ranges.Add(at + 10, 20);
+  ranges.Add(nullptr, 20);
+  ranges.Add(at + 50, 0);
+  EXPECT_FALSE(ranges.Touch(at, 10));
+  EXPECT_TRUE(ranges.Touch(at, 11));
+  EXPECT_TRUE(ranges.Touch(at + 29, 1));
+  EXPECT_FALSE(ranges.Touch(at + 30, 70));
+  EXPECT_FALSE(ranges.Touch(at + 15, 0));
+  EXPECT_FALSE(ranges.Touch(nullptr, 100));
+  // More than they hold: everything may be one of them.
+  for (size_t i = 0; i < cuda::MemoryRanges::kMost; ++i) ranges.Add(at + 10, 1);
+  EXPECT_TRUE(ranges.Touch(at + 90, 1));
+  ranges.Clear();
+  EXPECT_FALSE(ranges.Touch(at + 10, 20));
 }
 
 }  // namespace

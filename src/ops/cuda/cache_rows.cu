@@ -193,6 +193,7 @@ void CopyFloats(cudaStream_t stream, const float* const* from, int64_t count, in
 void CopyBytes(cudaStream_t stream, const void* from, void* to, int64_t bytes) {
   // An error shows in cudaGetLastError(), as a launch's would.
   (void)cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream);
+  LaunchNextInOrder(stream);
 }
 
 void KeepRows(cudaStream_t stream, const int32_t* rows, int64_t count, FloatView x) {

@@ -14,6 +14,7 @@
 #include "ops/cuda/device_attention.h"
 #include "ops/cuda/device_engram.h"
 #include "ops/cuda/device_linear.h"
+#include "ops/cuda/device_mix.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/load_weights.h"
 #include "ops/cuda/memory_pieces.h"
@@ -28,6 +29,7 @@ using cuda::Staging;
 
 /// Up to here a row has more than one block, and its ops do the work of their neighbours.
 constexpr int64_t kFewRows = cuda::PreparedRows::kFewRows;
+constexpr int64_t kVisibleStep = 1024;
 
 class CudaOps final : public Ops {
  public:
@@ -86,6 +88,7 @@ class CudaOps final : public Ops {
     if (!ranges_.Contains(to)) return Ops::CopyIn(host, to, bytes);
     UseDevice();
     prepared_.Forget({static_cast<const float*>(to), 1, bytes / 4, bytes / 4});
+    commands_.WillWrite(to, bytes);
     const auto* source = static_cast<const uint8_t*>(host);
     auto* target = static_cast<uint8_t*>(to);
     while (bytes > 0 && commands_.ok()) {
@@ -125,6 +128,12 @@ class CudaOps final : public Ops {
     UseDevice();
     return commands_.Wait();
   }
+
+  void BeginBeside(int64_t rows) override {
+    // Many rows fill the GPU by themselves.
+    if (options_.device_memory && rows <= kFewRows) commands_.BeginBeside();
+  }
+  void EndBeside() override { commands_.EndBeside(); }
 
   void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) override {
     Staging s = Begin();
@@ -189,21 +198,7 @@ class CudaOps final : public Ops {
                   const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps,
                   FloatView out) override {
     Staging s = Begin();
-    const ConstFloatView x = s.In(streams);
-    const FloatView mix = s.Out(out);
-    const WeightMatrix weight = s.Weight(fn);
-    float* squares = nullptr;
-    if (x.rows <= kFewRows) {
-      squares = s.Room<float>(x.rows);
-      s.Launch(&cuda::LinearAndSquares, x, weight, mix, squares);
-    } else if (cuda::LinearAndSquaresOfManyFits(x, weight)) {
-      squares = s.Room<float>(x.rows);
-      s.Launch(&cuda::LinearAndSquaresOfMany, x, weight, mix, squares);
-    } else {
-      s.Launch(&cuda::CanonicalLinear, x, weight, 1, mix);
-    }
-    s.Launch(&cuda::FinishMix, x, squares, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations, hc_eps, rms_eps,
-             mix);
+    mix_.Mix(s, streams, n, {fn, base, scale, sinkhorn_iterations, hc_eps, rms_eps}, out);
     s.End();
   }
 
@@ -224,14 +219,7 @@ class CudaOps final : public Ops {
                                  normed);
     }
     Staging s = Begin();
-    const ConstFloatView x = s.In(streams);
-    const FloatView coefficients = s.Out(mix);
-    const FloatView out = s.Out(normed);
-    float* squares = s.Room<float>(x.rows);
-    const FloatView collapsed = s.Temporary(out.rows, out.columns);
-    s.Launch(&cuda::ProjectAndCollapse, x, s.Weight(fn), coefficients, squares, n, s.In(pre), collapsed);
-    s.Launch(&cuda::FinishMixAndNorm, squares, x.columns, n, s.Vector(base), s.Vector(scale), sinkhorn_iterations,
-             hc_eps, rms_eps, coefficients, collapsed, s.Vector(norm), out, s.Forms(out));
+    mix_.MixAndCollapse(s, streams, n, {fn, base, scale, sinkhorn_iterations, hc_eps, rms_eps}, mix, pre, norm, normed);
     s.End();
   }
 
@@ -359,6 +347,8 @@ class CudaOps final : public Ops {
       copy.keys = s.Rows(sequence.keys, visible);
       most_visible = std::max(most_visible, visible);
     }
+    // A bound: the same for many steps in a row, whose graph is then the same, too.
+    most_visible = (most_visible + kVisibleStep - 1) / kVisibleStep * kVisibleStep;
     cuda::IndexArguments arguments{settings.heads,
                                    settings.head_width,
                                    settings.ratio,
@@ -454,8 +444,7 @@ class CudaOps final : public Ops {
       return Ops::ExpertsAndSpread(x, picks, weights, experts, limit, activation, shared, out, mix, n, streams);
     }
     Staging s = Begin();
-    const cuda::SublayerEnd end{s.In(shared), s.In(mix), n, s.InOut(streams)};
-    cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out), end);
+    cuda::RunTensorExperts(s, s.In(x), picks, weights, experts, limit, s.Out(out), {shared, mix, n, streams});
     s.End();
   }
 
@@ -513,8 +502,14 @@ class CudaOps final : public Ops {
   void UseDevice() const { (void)cudaSetDevice(options_.device); }  // an error shows in what follows
   Staging Begin() {
     UseDevice();
-    temporary_bytes_.store(arena_.bytes() + prepared_.bytes(), std::memory_order_relaxed);
-    return Staging(commands_, arena_, options_.keep_weights ? &store_ : nullptr, prepared_, ranges_);
+    if (waits_ != commands_.waits()) {
+      waits_ = commands_.waits();
+      prepared_.BeginStep();
+    }
+    temporary_bytes_.store(arena_.bytes() + beside_arena_.bytes() + mix_.bytes() + prepared_.bytes(),
+                           std::memory_order_relaxed);
+    return Staging(commands_, commands_.beside() ? beside_arena_ : arena_, options_.keep_weights ? &store_ : nullptr,
+                   prepared_, ranges_);
   }
 
   static void ListPlaces(const PackedRows& rows, std::span<const int64_t> numbers,
@@ -540,9 +535,12 @@ class CudaOps final : public Ops {
   cuda::DeviceRanges ranges_;
   std::unique_ptr<Ops> host_;  // AcceptDrafts, and copies between host rows
   cuda::DeviceArena arena_;
+  cuda::DeviceArena beside_arena_;  // of ops beside the others
   cuda::WeightStore store_;
   cuda::PreparedRows prepared_;
+  cuda::DeviceMix mix_;
   cuda::TokenChooser chooser_;
+  int64_t waits_ = 0;  // of commands_, when the step began
   std::atomic<int64_t> temporary_bytes_{0};
   // Lists of one op.
   std::vector<int32_t> owners_;

@@ -11,6 +11,8 @@
 
 #include <type_traits>
 
+#include "ops/cuda/launch_order.h"
+
 namespace deepinfer::cuda {
 
 template <typename... Arguments>
@@ -22,7 +24,7 @@ void LaunchEarly(cudaStream_t stream, dim3 grid, int threads, int shared_bytes, 
   }
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  attribute.val.programmaticStreamSerializationAllowed = TakeLaunchInOrder(stream) ? 0 : 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));

@@ -15,8 +15,9 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kTileRows = 16;
-constexpr int kStepColumns = 64;  // 16 of each of the four lanes that share a row
-constexpr int kChunkSteps = 2;    // steps between two flushes of the accumulators
+constexpr int kStepColumns = 64;     // 16 of each of the four lanes that share a row
+constexpr int kChunkSteps = 2;       // steps between two flushes of the accumulators
+constexpr int64_t kTinyTiles = 112;  // of outputs: fewer than the GPU has processors for
 
 // Eight columns a thread.
 template <ColumnOrder order, bool kVector>
@@ -49,10 +50,9 @@ __global__ void JoinTermsKernel(ConstFloatView terms, FloatView out, RowForms fo
 
 // MT tiles of 16 outputs, NT tiles of eight terms: 8 * NT / 3 activation rows. Neither shows in a result. More outputs
 // a block for many rows: each block reads all of its rows, from L2 once and then from L1.
-template <int MT, int NT>
+template <int MT, int NT, int kLoadSteps>
 __global__ void __launch_bounds__(kWarps * 32)
     Bf16LinearKernel(Bf16Rows terms, int rows, WeightMatrix weight, FloatView out) {
-  WaitForKernelAhead();
   StartKernelBehind();
   constexpr int kTokens = 8 * NT / kExactTerms;
   __shared__ float sums[kWarps][kTileRows][8 * NT + 1];
@@ -77,43 +77,49 @@ __global__ void __launch_bounds__(kWarps * 32)
     inputs[n] = terms.values + int64_t{term} * terms.columns + t * 16;
   }
   float totals[MT][NT][4] = {};
-  for (int chunk = begin; chunk < end; chunk += kChunkSteps) {
+  for (int load = begin; load < end; load += kLoadSteps) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      uint4 a[kChunkSteps][4];
+      uint4 a[kLoadSteps][4];
 #pragma unroll
-      for (int s = 0; s < kChunkSteps; ++s) {
-        if (chunk + s >= end) break;
-        const uint16_t* const at = low + 2 * m * eight_rows + int64_t{chunk + s} * kStepColumns;
+      for (int s = 0; s < kLoadSteps; ++s) {
+        if (load + s >= end) break;
+        const uint16_t* const at = low + 2 * m * eight_rows + int64_t{load + s} * kStepColumns;
         a[s][0] = __ldg(reinterpret_cast<const uint4*>(at));
         a[s][1] = __ldg(reinterpret_cast<const uint4*>(at + 8));
         a[s][2] = __ldg(reinterpret_cast<const uint4*>(at + eight_rows));
         a[s][3] = __ldg(reinterpret_cast<const uint4*>(at + eight_rows + 8));
       }
-      float accumulators[NT][4] = {};
+      if (m == 0 && load == begin) WaitForKernelAhead();  // weights do not depend on it
 #pragma unroll
-      for (int s = 0; s < kChunkSteps; ++s) {
-        if (chunk + s >= end) break;
-        const int64_t column = int64_t{chunk + s} * kStepColumns;
+      for (int chunk = 0; chunk < kLoadSteps; chunk += kChunkSteps) {
+        if (load + chunk >= end) break;
+        float accumulators[NT][4] = {};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const uint4 w0 = a[s][half];
-          const uint4 w1 = a[s][2 + half];
+        for (int s = chunk; s < chunk + kChunkSteps; ++s) {
+          if (load + s >= end) break;
+          const int64_t column = int64_t{load + s} * kStepColumns;
 #pragma unroll
-          for (int n = 0; n < NT; ++n) {
-            const uint4 x = *reinterpret_cast<const uint4*>(inputs[n] + column + half * 8);
-            MmaBf16(accumulators[n], w0.x, w1.x, w0.y, w1.y, x.x, x.y);
-            MmaBf16(accumulators[n], w0.z, w1.z, w0.w, w1.w, x.z, x.w);
+          for (int half = 0; half < 2; ++half) {
+            const uint4 w0 = a[s][half];
+            const uint4 w1 = a[s][2 + half];
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+              const uint4 x = *reinterpret_cast<const uint4*>(inputs[n] + column + half * 8);
+              MmaBf16(accumulators[n], w0.x, w1.x, w0.y, w1.y, x.x, x.y);
+              MmaBf16(accumulators[n], w0.z, w1.z, w0.w, w1.w, x.z, x.w);
+            }
           }
         }
-      }
 #pragma unroll
-      for (int n = 0; n < NT; ++n) {
+        for (int n = 0; n < NT; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) totals[m][n][i] += accumulators[n][i];
+          for (int i = 0; i < 4; ++i) totals[m][n][i] += accumulators[n][i];
+        }
       }
     }
   }
+  if (begin >= end) WaitForKernelAhead();  // a warp without columns
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
     if (m > 0) __syncthreads();  // the sums of the tile before are read
@@ -139,10 +145,11 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
-template <int MT, int NT>
+template <int MT, int NT, int kLoadSteps = kChunkSteps>
 void Launch(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const WeightMatrix& weight, FloatView out) {
   const dim3 grid(Blocks(rows, 8 * NT / kExactTerms), static_cast<unsigned>(weight.rows / (kTileRows * MT)));
-  LaunchEarly(stream, grid, kWarps * 32, 0, Bf16LinearKernel<MT, NT>, terms, static_cast<int>(rows), weight, out);
+  LaunchEarly(stream, grid, kWarps * 32, 0, Bf16LinearKernel<MT, NT, kLoadSteps>, terms, static_cast<int>(rows), weight,
+              out);
 }
 
 }  // namespace
@@ -173,7 +180,11 @@ void Bf16Linear(cudaStream_t stream, const Bf16Rows& terms, int64_t rows, const 
   // Enough for all SMs by 64 outputs: many of them, or many rows.
   constexpr int64_t kManyOutputs = 16384, kManyRows = 1024;
   const bool wide = (weight.rows >= kManyOutputs || rows >= kManyRows) && weight.rows % (4 * kTileRows) == 0;
-  if (rows <= 2) return Launch<1, 1>(stream, terms, rows, weight, out);
+  // Few blocks, with all registers of a processor: a warp's columns, 640 of 5120, on their way at once.
+  const bool tiny = weight.rows / kTileRows <= kTinyTiles;
+  if (rows <= 2) {
+    return tiny ? Launch<1, 1, 10>(stream, terms, rows, weight, out) : Launch<1, 1>(stream, terms, rows, weight, out);
+  }
   if (rows <= 8)
     return wide ? Launch<2, 3>(stream, terms, rows, weight, out) : Launch<1, 3>(stream, terms, rows, weight, out);
   if (wide) return Launch<4, 6>(stream, terms, rows, weight, out);

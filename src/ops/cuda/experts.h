@@ -56,16 +56,20 @@ struct SublayerEnd {
   FloatView streams;
 };
 
-/// Few rows (SkinnyExpertsFit): out = sum over k of the experts' results, k ascending. x: QuantiseRows in
-/// ColumnOrder::kFp4. scratch: 256-byte aligned.
+/// Few rows (SkinnyExpertsFit): the results of `rows` rows' slots, in the rows of SkinnyExpertsParts. x: QuantiseRows
+/// in ColumnOrder::kFp4. scratch: 256-byte aligned.
 int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
-void SkinnyExpertsLayer(cudaStream_t stream, const Bf16Rows& x, const ExpertsPlan& plan, void* scratch, FloatView out,
-                        const SublayerEnd& end = {});
+void SkinnyExpertsProducts(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const ExpertsPlan& plan,
+                           void* scratch);
+/// [rows * K, columns] in `scratch`, by slot: SumSlots adds them without places.
+ConstFloatView SkinnyExpertsParts(const ExpertsPlan& plan, int64_t rows, void* scratch);
 
 /// The same for many rows, with the same bits; SM90 only (WideFits). False when a launch could not be made.
 int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner);
-bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
-                      void* scratch, FloatView out, const SublayerEnd& end = {});
+bool WideExpertsProducts(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
+                         void* scratch);
+/// By place: SumSlots adds them with routing.places.
+ConstFloatView WideExpertsParts(const ExpertsPlan& plan, int64_t rows, void* scratch);
 
 /// out.row(t) = sum over k of parts.row(place of slot t * K + k), k ascending, from 0; places null: the slot itself.
 void SumSlots(cudaStream_t stream, ConstFloatView parts, const int32_t* places, int per_token, FloatView out,

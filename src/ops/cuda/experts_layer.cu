@@ -163,13 +163,17 @@ int64_t SkinnyExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, 
   return pieces.bytes();
 }
 
-void SkinnyExpertsLayer(cudaStream_t stream, const Bf16Rows& x, const ExpertsPlan& plan, void* scratch, FloatView out,
-                        const SublayerEnd& end) {
-  if (out.rows == 0) return;
+void SkinnyExpertsProducts(cudaStream_t stream, const Bf16Rows& x, int64_t rows, const ExpertsPlan& plan,
+                           void* scratch) {
+  if (rows == 0) return;
   Pieces pieces(scratch);
-  const SkinnyScratch s(pieces, out.rows, plan.per_token, plan.columns, plan.inner);
+  const SkinnyScratch s(pieces, rows, plan.per_token, plan.columns, plan.inner);
   SkinnyExperts(stream, plan, x, s.hidden, s.parts);
-  SumSlots(stream, s.parts, nullptr, plan.per_token, out, end);
+}
+
+ConstFloatView SkinnyExpertsParts(const ExpertsPlan& plan, int64_t rows, void* scratch) {
+  Pieces pieces(scratch);
+  return SkinnyScratch(pieces, rows, plan.per_token, plan.columns, plan.inner).parts;
 }
 
 int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, int64_t inner) {
@@ -178,8 +182,8 @@ int64_t WideExpertsScratchBytes(int64_t rows, int per_token, int64_t columns, in
   return pieces.bytes();
 }
 
-bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
-                      void* scratch, FloatView out, const SublayerEnd& end) {
+bool WideExpertsProducts(cudaStream_t stream, ConstFloatView x, const DeviceRouting& routing, const ExpertsPlan& plan,
+                         void* scratch) {
   if (x.rows == 0) return true;
   const int64_t slots = routing.slots();
   Pieces pieces(scratch);
@@ -202,9 +206,12 @@ bool WideExpertsLayer(cudaStream_t stream, ConstFloatView x, const DeviceRouting
   };
   if (!product(0, s.x, s.gate) || !product(1, s.x, s.up)) return false;
   SwiGluQuantise(stream, s.gate, s.up, routing.placed_weights, plan.limit, s.hidden);
-  if (!product(2, s.hidden, s.parts)) return false;
-  SumSlots(stream, s.parts, routing.places, routing.per_token, out, end);
-  return true;
+  return product(2, s.hidden, s.parts);
+}
+
+ConstFloatView WideExpertsParts(const ExpertsPlan& plan, int64_t rows, void* scratch) {
+  Pieces pieces(scratch);
+  return WideScratch(pieces, rows * plan.per_token, plan.columns, plan.inner).parts;
 }
 
 void SumSlots(cudaStream_t stream, ConstFloatView parts, const int32_t* places, int per_token, FloatView out,

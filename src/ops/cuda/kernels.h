@@ -80,14 +80,10 @@ void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares
                const WeightVector& scale, int sinkhorn_iterations, float hc_eps, float rms_eps, FloatView out);
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,
                   float eps, FloatView normed, FloatView collapsed, const RowForms& forms);
-/// MixAndCollapse of few rows in two launches, with the bits of the ops that it joins. First LinearAndSquares beside
-/// collapsed = sum_j pre[j] * streams[j]; then FinishMix beside RmsNorm. stream_columns: of the streams.
+/// LinearAndSquares beside collapsed = sum_j pre[j] * streams[j], for few rows, with the bits of the two. FinishMix and
+/// RmsNorm end MixAndCollapse.
 void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const WeightMatrix& fn, FloatView mix,
                         float* squares, int n, ConstFloatView pre, FloatView collapsed);
-void FinishMixAndNorm(cudaStream_t stream, const float* squares, int64_t stream_columns, int n,
-                      const WeightVector& base, const WeightVector& scale, int sinkhorn_iterations, float hc_eps,
-                      float rms_eps, FloatView mix, ConstFloatView collapsed, const WeightVector& weight,
-                      FloatView normed, const RowForms& forms);
 
 // streams.cu
 void SpreadStreams(cudaStream_t stream, ConstFloatView y, ConstFloatView mix, int n, FloatView streams);

@@ -202,26 +202,6 @@ __global__ void __launch_bounds__(kMostFewOutputsThreads)
   RowOf(collapsed, t)[d] = sum;
 }
 
-// Block 0 of a row is the latency of Sinkhorn's divisions, block 1 the norm of the collapsed row.
-template <bool kVector>
-__global__ void __launch_bounds__(kMostNormThreads)
-    FinishMixAndNormKernel(const float* squares, int64_t stream_columns, MixSettings settings, FloatView mix,
-                           ConstFloatView collapsed, WeightVector weight, FloatView normed, RowForms forms) {
-  StartKernelBehind();
-  extern __shared__ float partials[];
-  const int64_t t = blockIdx.y;
-  if (blockIdx.x == 0) {
-    return FinishMixRow(settings, RowOf(mix, t),
-                        [&] { return InverseOfSquares(squares[t], stream_columns, settings.rms_eps); });
-  }
-  NormRow<kVector>(
-      normed.columns,
-      [&](int64_t c, float(&values)[kDotLaneColumns]) {
-        LoadColumns<kVector>(RowOf(collapsed, t), c, normed.columns, values);
-      },
-      weight, settings.rms_eps, partials, RowOf(normed, t), forms, t);
-}
-
 unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 
 }  // namespace
@@ -241,19 +221,6 @@ void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const Weigh
   LaunchEarly(stream, grid, threads, RowDotBytes(fn.columns),
               FewOutputsTakesVectors(streams, fn) ? &ProjectAndCollapseKernel<true> : &ProjectAndCollapseKernel<false>,
               streams, fn, mix, squares, n, pre, collapsed);
-}
-
-void FinishMixAndNorm(cudaStream_t stream, const float* squares, int64_t stream_columns, int n,
-                      const WeightVector& base, const WeightVector& scale, int sinkhorn_iterations, float hc_eps,
-                      float rms_eps, FloatView mix, ConstFloatView collapsed, const WeightVector& weight,
-                      FloatView normed, const RowForms& forms) {
-  if (mix.rows == 0) return;
-  const bool vectors = TakesVectors(collapsed) && TakesVectors(normed) && TakesVectors(weight);
-  constexpr int kMixThreads = (kMostMix + 31) / 32 * 32;
-  LaunchEarly(stream, dim3(2, Grid(mix.rows)), std::max(kMixThreads, RowDotThreads(normed.columns, kMostNormThreads)),
-              RowDotBytes(normed.columns), vectors ? &FinishMixAndNormKernel<true> : &FinishMixAndNormKernel<false>,
-              squares, stream_columns, MixSettings{base, scale, n, sinkhorn_iterations, hc_eps, rms_eps}, mix,
-              collapsed, weight, normed, forms);
 }
 
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,

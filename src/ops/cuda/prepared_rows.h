@@ -39,6 +39,9 @@ class PreparedRows {
   /// from now on. None for more than kFewRows, where a launch costs little beside the work.
   RowForms AddWanted(ConstFloatView x, CommandList& commands);
 
+  /// A step begins: slots are given from the first on, so that steps which do the same get the same addresses.
+  void BeginStep() { next_few_ = next_many_ = 0; }
+
   /// An op writes these rows.
   void Forget(ConstFloatView rows);
 

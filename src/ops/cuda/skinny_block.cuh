@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "ops/cuda/decode_bf16.cuh"
+#include "ops/cuda/launch_order.h"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/skinny.h"
 #include "ops/cuda/skinny_plan.h"
@@ -263,7 +264,7 @@ void LaunchClusters(cudaStream_t stream, dim3 grid, int parts, int threads, int 
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[0].val.programmaticStreamSerializationAllowed = TakeLaunchInOrder(stream) ? 0 : 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim.x = static_cast<unsigned>(parts);
   attributes[1].val.clusterDim.y = 1;

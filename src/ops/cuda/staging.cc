@@ -8,6 +8,18 @@
 #include <limits>
 
 namespace deepinfer::cuda {
+namespace {
+
+int64_t SpanBytes(ConstFloatView view) {
+  return view.rows == 0 ? 0 : ((view.rows - 1) * view.stride + view.columns) * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t FormBytes(ConstFloatView x, Preparation preparation) {
+  const int64_t terms = preparation == Preparation::kTerms ? kExactTerms : 1;
+  return terms * x.rows * x.columns * static_cast<int64_t>(sizeof(uint16_t));
+}
+
+}  // namespace
 
 void DeviceRanges::Add(const void* data, int64_t bytes) {
   const auto* begin = static_cast<const uint8_t*>(data);
@@ -69,12 +81,18 @@ FloatView Staging::Upload(ConstFloatView host) {
 
 ConstFloatView Staging::In(ConstFloatView view) {
   if (view.data == nullptr) return {};
-  return OnDevice(view.data) ? view : Upload(view);
+  if (!OnDevice(view.data)) return Upload(view);
+  commands_.WillRead(view.data, SpanBytes(view));
+  return view;
 }
 
 FloatView Staging::Out(FloatView view) {
   prepared_.Forget(view);
-  if (view.data == nullptr || OnDevice(view.data)) return view;
+  if (view.data == nullptr) return view;
+  if (OnDevice(view.data)) {
+    commands_.WillWrite(view.data, SpanBytes(view));
+    return view;
+  }
   const FloatView device = Temporary(view.rows, view.columns);
   outputs_.push_back({view, device});
   return device;
@@ -82,31 +100,56 @@ FloatView Staging::Out(FloatView view) {
 
 FloatView Staging::InOut(FloatView view) {
   prepared_.Forget(view);
-  if (view.data == nullptr || OnDevice(view.data)) return view;
+  if (view.data == nullptr) return view;
+  if (OnDevice(view.data)) {
+    commands_.WillRead(view.data, SpanBytes(view));
+    commands_.WillWrite(view.data, SpanBytes(view));
+    return view;
+  }
   const FloatView device = Upload(view);
   outputs_.push_back({view, device});
   return device;
 }
+
+void Staging::WillWrite(ConstFloatView device) { commands_.WillWrite(device.data, SpanBytes(device)); }
 
 Bf16Rows Staging::Prepare(ConstFloatView x, Preparation preparation, ColumnOrder order) {
   Bf16Rows rows;
   // Temporaries of an op are at the same addresses in the next one.
   if (OnDevice(x.data)) {
     rows = prepared_.Find(x, preparation, order);
-    if (rows.values != nullptr) return rows;
+    if (rows.values != nullptr) {
+      commands_.WillRead(rows.values, FormBytes(x, preparation));
+      return rows;
+    }
     rows = prepared_.Add(x, preparation, order, commands_);
     if (rows.values == nullptr) commands_.Check(cudaErrorMemoryAllocation, "activations");
+    commands_.WillWrite(rows.values, FormBytes(x, preparation));
   } else {
-    const int64_t terms = preparation == Preparation::kTerms ? kExactTerms : 1;
-    rows = {Room<uint16_t>(terms * x.rows * x.columns), x.columns};
+    rows = {Room<uint16_t>(FormBytes(x, preparation) / static_cast<int64_t>(sizeof(uint16_t))), x.columns};
   }
   Launch(preparation == Preparation::kTerms ? &SplitRows : &QuantiseRows, x, order, rows);
   return rows;
 }
 
+RowForms Staging::Forms(ConstFloatView out) {
+  if (!ok() || !OnDevice(out.data)) return RowForms();
+  const RowForms forms = prepared_.AddWanted(out, commands_);
+  for (const uint16_t* values : {forms.fp8, forms.fp4}) {
+    commands_.WillWrite(values, FormBytes(out, Preparation::kQuantised));
+  }
+  for (const uint16_t* values : {forms.terms, forms.fp8_terms}) {
+    commands_.WillWrite(values, FormBytes(out, Preparation::kTerms));
+  }
+  return forms;
+}
+
 template <typename Function>
 WeightMatrix Staging::PlaceWeight(const WeightMatrix& host, const Function& find) {
-  if (OnDevice(host.data)) return host;
+  if (OnDevice(host.data)) {  // activations
+    commands_.WillRead(host.data, host.rows * host.row_bytes());
+    return host;
+  }
   WeightMatrix device = host;
   const int64_t value_bytes = host.rows * host.row_bytes();
   const int64_t scale_bytes = host.total_bytes() - value_bytes;

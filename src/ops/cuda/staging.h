@@ -58,13 +58,13 @@ class Staging {
   ConstFloatView In(ConstFloatView view);
   FloatView Out(FloatView view);
   FloatView InOut(FloatView view);
+  /// A view that Out() gave is written once more, by a command of another branch.
+  void WillWrite(ConstFloatView device);
   /// Rows of the device as the tensor core products read them.
   Bf16Rows Prepare(ConstFloatView x, Preparation preparation, ColumnOrder order);
   /// PreparedRows::AddWanted for rows of Out() or InOut(), asked for after that: the op writes them and what this
   /// gives.
-  RowForms Forms(ConstFloatView out) {
-    return ok() && OnDevice(out.data) ? prepared_.AddWanted(out, commands_) : RowForms();
-  }
+  RowForms Forms(ConstFloatView out);
   /// Device memory only; rows start at 16 bytes.
   FloatView Temporary(int64_t rows, int64_t columns);
   template <typename T>

@@ -77,11 +77,18 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   staging.Launch(&SortByExpert, picks, device_weights, routing);
   const ExpertsPlan plan = PlanOf(routing, table, x.columns, inner, limit);
   if (wide) {
-    staging.Launch(&WideExpertsLayer, x, routing, plan, static_cast<void*>(scratch), out, end);
+    staging.Launch(&WideExpertsProducts, x, routing, plan, static_cast<void*>(scratch));
   } else {
     const Bf16Rows rows = staging.Prepare(x, Preparation::kQuantised, ColumnOrder::kFp4);
-    staging.Launch(&SkinnyExpertsLayer, rows, plan, static_cast<void*>(scratch), out, end);
+    staging.Launch(&SkinnyExpertsProducts, rows, x.rows, plan, static_cast<void*>(scratch));
   }
+  // Asked for behind the products: what makes them may run beside these.
+  SublayerEnd staged;
+  if (end.n > 0) staged = {staging.In(end.shared), staging.In(end.mix), end.n, staging.InOut(end.streams)};
+  if (!staging.ok()) return;
+  const ConstFloatView parts =
+      wide ? WideExpertsParts(plan, x.rows, scratch) : SkinnyExpertsParts(plan, x.rows, scratch);
+  staging.Launch(&SumSlots, parts, wide ? routing.places : nullptr, per_token, out, staged);
 }
 
 }  // namespace deepinfer::cuda

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ops/cuda/launch_order.h"
+
 namespace deepinfer::cuda {
 namespace {
 
@@ -11,7 +13,9 @@ constexpr int64_t kTableBytes = int64_t{4} << 20;
 
 // By the copy engine: a kernel ahead that has started early is waited for, one behind waits for this.
 bool CopyToWindow(cudaStream_t stream, void* to, const void* from, int64_t bytes) {
-  return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream) == cudaSuccess;
+  const bool copied = cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream) == cudaSuccess;
+  LaunchNextInOrder(stream);
+  return copied;
 }
 
 }  // namespace
