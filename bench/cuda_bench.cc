@@ -81,7 +81,7 @@ DeviceWeight::DeviceWeight(const Bench& bench, WeightFormat format, int64_t rows
     return;
   }
   view.scale = view.data + value_bytes;
-  const bool fp4 = format == WeightFormat::kF4Row32;
+  const bool fp4 = format == WeightFormat::kF4Row32;  // random codes, so in any order
   FillBytes(bench.stream, bytes.as<void>(), value_bytes, seed, fp4 ? Fill::kAny : Fill::kE4m3);
   FillBytes(bench.stream, bytes.as<uint8_t>() + value_bytes, view.total_bytes() - value_bytes, seed + 1, Fill::kScales);
 }

@@ -12,7 +12,7 @@ namespace {
 
 void Add(const CheckpointWeight& weight, bool resident, WeightList* list) {
   const int64_t values = weight.view.rows * weight.view.row_bytes();
-  list->push_back({weight.view.data, values, resident, weight.layer});
+  list->push_back({weight.view.data, values, resident, weight.layer, ValuesOf(weight.view.format)});
   if (weight.view.scale == nullptr) return;
   list->push_back({weight.view.scale, weight.view.total_bytes() - values, resident, weight.layer});
 }

@@ -11,7 +11,19 @@
 #include <span>
 #include <vector>
 
+#include "base/weight_matrix.h"
+
 namespace deepinfer {
+
+/// What the bytes of a weight are, as far as a device lays them out differently.
+enum class WeightBytes : uint8_t {
+  kPlain,
+  kFp4Codes,  ///< E2M1, eight a word of 32 bits; a multiple of 16 bytes
+};
+/// Those of a weight's values; scales are plain.
+constexpr WeightBytes ValuesOf(WeightFormat format) {
+  return format == WeightFormat::kF4Row32 ? WeightBytes::kFp4Codes : WeightBytes::kPlain;
+}
 
 /// The values or the scales of one weight.
 struct ListedBytes {
@@ -20,6 +32,7 @@ struct ListedBytes {
   /// On the device for good; false: in host memory that the device reaches, and across the bus whenever it is used.
   bool resident = true;
   int layer = -1;  ///< those of a layer that are not resident may be on their way at once; -1: beside the layers
+  WeightBytes kind = WeightBytes::kPlain;
 };
 using WeightList = std::vector<ListedBytes>;
 

@@ -83,6 +83,7 @@ class Turns {
 }  // namespace
 
 std::vector<WeightBatch> CutIntoBatches(std::span<const WeightLoad> loads, int64_t buffer_bytes) {
+  buffer_bytes -= buffer_bytes % kPieceAlignment;
   std::vector<WeightBatch> batches;
   int64_t used = buffer_bytes;
   for (WeightLoad load : loads) {
@@ -122,16 +123,11 @@ Status WeightStream::Run(std::span<const WeightLoad> loads, WeightCarrier& carri
   });
   Status status;
   int64_t done = 0;
-  WeightBatch sent;
   for (size_t i = 0; i < batches.size() && status.ok(); ++i) {
     const int buffer = static_cast<int>(i) % kBuffers;
     turns.WaitFilled(buffer);
-    sent.clear();
-    for (const WeightPiece& piece : batches[i]) {
-      done += piece.load.bytes;
-      if (!piece.load.to_host) sent.push_back(piece);
-    }
-    status = carrier.Send(buffer, sent);
+    for (const WeightPiece& piece : batches[i]) done += piece.load.bytes;
+    status = carrier.Send(buffer, batches[i]);
     // The other buffer went before this one, so the reader gets it back while this one crosses.
     if (status.ok() && i > 0) {
       const int other = (buffer + 1) % kBuffers;

@@ -22,6 +22,7 @@ struct WeightLoad {
   uint8_t* to = nullptr;
   int64_t bytes = 0;
   bool to_host = false;  ///< `to` is host memory: the reading thread writes there, no buffer is needed
+  WeightBytes kind = WeightBytes::kPlain;
 };
 
 /// A part of a load, of which `offset` bytes stand in the buffer before it.
@@ -32,14 +33,15 @@ struct WeightPiece {
 /// What one buffer holds.
 using WeightBatch = std::vector<WeightPiece>;
 
-/// Cuts loads where a buffer is full; pieces in buffers start at multiples of 64 bytes.
+/// Cuts loads where a buffer is full, of which a multiple of 64 bytes is used; pieces start at multiples of 64 bytes,
+/// of the buffer and of their load.
 std::vector<WeightBatch> CutIntoBatches(std::span<const WeightLoad> loads, int64_t buffer_bytes);
 
 /// Takes filled buffers on.
 class WeightCarrier {
  public:
   virtual ~WeightCarrier() = default;
-  /// Begins to copy the pieces of a buffer to their places; none of them goes to host memory.
+  /// Begins to copy the pieces of a buffer to their places; those that go to host memory are there already.
   virtual Status Send(int buffer, std::span<const WeightPiece> pieces) = 0;
   /// Waits until the buffer may be written again.
   virtual Status Wait(int buffer) = 0;
@@ -49,7 +51,8 @@ class WeightStream {
  public:
   static constexpr int kBuffers = 2;
 
-  /// Buffers of `buffer_bytes` each. `threads`: that copy from the mapped files, whose pages they fault in.
+  /// Buffers of `buffer_bytes` each, at least 64. `threads`: that copy from the mapped files, whose pages they fault
+  /// in.
   WeightStream(std::array<uint8_t*, kBuffers> buffers, int64_t buffer_bytes, int threads)
       : buffers_(buffers), buffer_bytes_(buffer_bytes), threads_(threads) {}
 

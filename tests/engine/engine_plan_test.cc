@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -255,10 +256,22 @@ TEST_F(PlanOnGpu, EveryWeightIsListedOnce) {
   const WeightList list = ListWeights(*checkpoint, with_tables);
   int64_t bytes = 0;
   std::set<const uint8_t*> addresses;
+  std::map<const uint8_t*, WeightBytes> kinds;
   for (const ListedBytes& weight : list) {
     bytes += weight.bytes;
     EXPECT_TRUE(addresses.insert(weight.data).second);
+    kinds[weight.data] = weight.kind;
   }
+  // Codes of FP4, and nothing else, are marked as such.
+  int64_t fp4 = 0;
+  for (const CheckpointWeight& weight : checkpoint->list()) {
+    const bool is_fp4 = weight.view.format == WeightFormat::kF4Row32;
+    fp4 += is_fp4;
+    EXPECT_EQ(kinds.at(weight.view.data) == WeightBytes::kFp4Codes, is_fp4);
+    if (weight.view.scale == nullptr) continue;
+    EXPECT_EQ(kinds.at(weight.view.scale), WeightBytes::kPlain);
+  }
+  EXPECT_GT(fp4, 0);
   // Files have headers beside tensors.
   EXPECT_EQ(bytes, SummariseParameters(checkpoint->config()).total.bytes);
   EXPECT_LT(bytes, checkpoint->bytes());

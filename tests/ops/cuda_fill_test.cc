@@ -1,9 +1,11 @@
-// Weights that a kernel makes have the bytes that the host makes (base/generated_weights.h).
+// Weights that a kernel makes have the bytes that the host makes (base/generated_weights.h), and FP4 codes that a
+// kernel moves lie as the host says (ops/cuda/fp4_pairs.h).
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "cuda_test_util.h"
 #include "ops/cuda/device_limits.h"
 #include "ops/cuda/staging.h"
 #include "ops/cuda/weight_store.h"
@@ -33,7 +35,7 @@ TEST(CudaSmallFill, KernelAndHostMakeTheSameBytes) {
         WeightStore store;  // the next range may lie at the same addresses
         for (const int64_t offset : {0, 8, 11}) {
           if (offset >= bytes) continue;
-          const uint8_t* device = store.Find(address + offset, bytes - offset, commands);
+          const uint8_t* device = store.Find(address + offset, bytes - offset, WeightBytes::kPlain, commands);
           ASSERT_NE(device, nullptr);
           std::vector<uint8_t> found(static_cast<size_t>(bytes - offset)), expected(found.size());
           ASSERT_TRUE(commands.Wait().ok());
@@ -42,6 +44,30 @@ TEST(CudaSmallFill, KernelAndHostMakeTheSameBytes) {
           EXPECT_TRUE(found == expected) << static_cast<int>(kind) << " " << bytes << " from " << offset;
         }
       }
+    }
+  }
+}
+
+TEST(CudaSmallFill, CodesThatAreMadeLieInPairOrder) {
+  WeightRecipe recipe;
+  recipe.kind = WeightRecipe::Kind::kTable;
+  for (size_t i = 0; i < 256; ++i) recipe.table[i] = static_cast<uint8_t>(i);
+  CommandList commands(nullptr);
+  ASSERT_TRUE(commands.Create().ok());
+  for (const int64_t bytes : {int64_t{16}, int64_t{96}, int64_t{8192}, int64_t{9'000'000}}) {
+    const auto weights = GeneratedWeights::Reserve(bytes + 4096).value();
+    const uint8_t* address = weights->Add(recipe, bytes);
+    WeightStore store;
+    // A view of the last rows, as of experts side by side, comes at an address of its own.
+    for (const int64_t offset : {0, 48}) {
+      if (offset >= bytes) continue;
+      const uint8_t* device = store.Find(address + offset, bytes - offset, WeightBytes::kFp4Codes, commands);
+      ASSERT_NE(device, nullptr);
+      std::vector<uint8_t> found(static_cast<size_t>(bytes - offset)), made(found.size());
+      ASSERT_TRUE(commands.Wait().ok());
+      ASSERT_EQ(cudaMemcpy(found.data(), device, found.size(), cudaMemcpyDeviceToHost), cudaSuccess);
+      FillGenerated(recipe, offset, bytes - offset, made.data());
+      EXPECT_TRUE(found == test::InPairOrder(made)) << bytes << " from " << offset;
     }
   }
 }

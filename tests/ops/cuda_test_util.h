@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <vector>
 
+#include "ops/cuda/fp4_pairs.h"
 #include "ops/cuda/skinny.h"
+#include "ops/cuda/weight_store.h"
 #include "ops_test_util.h"
 
 namespace deepinfer::test {
@@ -153,13 +156,27 @@ class DeviceRows {
   DeviceBytes bytes_;
 };
 
-/// A weight's bytes on the device.
+/// FP4 codes of the host as WeightStore keeps them: in pair order.
+inline std::vector<uint8_t> InPairOrder(std::vector<uint8_t> codes) {
+  for (size_t i = 0; i + 4 <= codes.size(); i += 4) {
+    uint32_t word = 0;
+    std::memcpy(&word, &codes[i], 4);
+    word = cuda::ToPairOrder(word);
+    std::memcpy(&codes[i], &word, 4);
+  }
+  return codes;
+}
+
+/// A weight's bytes on the device, as kernels take them.
 struct DeviceWeight {
   explicit DeviceWeight(const WeightMatrix& from)
       : values(from.data, static_cast<size_t>(from.rows * from.row_bytes())),
         scales(from.scale, static_cast<size_t>(from.total_bytes() - from.rows * from.row_bytes())),
         view(from) {
     view.data = values.as<uint8_t>();
+    if (ValuesOf(from.format) == WeightBytes::kFp4Codes) {
+      EXPECT_TRUE(cuda::OrderFp4(nullptr, values.as<uint8_t>(), from.rows * from.row_bytes()));
+    }
     view.scale = scales.as<uint8_t>();
   }
   DeviceBytes values, scales;

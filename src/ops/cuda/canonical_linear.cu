@@ -5,6 +5,7 @@
 
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/few_outputs.cuh"
+#include "ops/cuda/fp4_pairs.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
@@ -41,7 +42,8 @@ __device__ __forceinline__ void LoadEight(const uint8_t* row, int64_t column, in
       values[2 * i + 1] = pair.y;
     }
   } else if constexpr (format == WeightFormat::kF4Row32) {
-    const uint32_t word = column < columns ? __ldg(reinterpret_cast<const uint32_t*>(row + column / 2)) : 0;
+    const uint32_t word =
+        column < columns ? FromPairOrder(__ldg(reinterpret_cast<const uint32_t*>(row + column / 2))) : 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[i] = E2m1ToFloat(word >> (4 * i));
   } else {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda/fp4_pairs.h"
+
 namespace deepinfer::cuda {
 
 /// Decoded weights are 2^64 too small, so that no scale leaves the exponents of BF16.
@@ -25,8 +27,9 @@ __device__ __forceinline__ uint32_t DecodeFactor(uint32_t scale_byte) {
   return scale_byte * kTwice + (fp4 ? 126 - 64 : 120 - 64) * kTwice;
 }
 
-/// Eight E2M1 codes as BF16 pairs (0,4) (1,5) (2,6) (3,7), times `factor`. A product puts a code to two places, sign
-/// and magnitude: it takes the multiplier's pipe, where shifts would queue for the same one as the masks.
+/// Eight E2M1 codes as the CPU has them, of KV rows and index keys, as BF16 pairs (0,4) (1,5) (2,6) (3,7), times
+/// `factor`: 17 instructions. A product puts a code to two places, sign and magnitude: it takes the multiplier's pipe,
+/// where shifts would queue for the same one as the masks.
 __device__ __forceinline__ void DecodeFp4(uint32_t word, uint32_t factor, uint32_t (&pairs)[4]) {
   constexpr uint32_t kBits = 0x81c081c0u;
   constexpr uint32_t kEven = 1u << 12 | 1u << 6, kOdd = 1u << 8 | 1u << 2;
@@ -35,6 +38,16 @@ __device__ __forceinline__ void DecodeFp4(uint32_t word, uint32_t factor, uint32
   pairs[1] = MultiplyBf16((word & 0x00f000f0u) * kOdd & kBits, factor);
   pairs[2] = MultiplyBf16((upper & 0x000f000fu) * kEven & kBits, factor);
   pairs[3] = MultiplyBf16((upper & 0x00f000f0u) * kOdd & kBits, factor);
+}
+
+/// The same of a weight's word, which is in pair order: 12 instructions, six of them for the pipe of masks and shifts.
+__device__ __forceinline__ void DecodeFp4Weight(uint32_t word, uint32_t factor, uint32_t (&pairs)[4]) {
+  uint32_t turned;
+  // TurnFp4, which the compiler would see through: a turn for one pair and a shift more for the other.
+  asm("shf.l.wrap.b32 %0, %1, %1, %2;" : "=r"(turned) : "r"(word), "n"(kFp4Turn));
+  SplitFp4(word, turned, pairs);
+#pragma unroll
+  for (int p = 0; p < 4; ++p) pairs[p] = MultiplyBf16(pairs[p], factor);
 }
 
 /// Four E4M3 codes as BF16 pairs (0,2) (1,3), times `factor`.

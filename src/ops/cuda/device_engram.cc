@@ -32,7 +32,10 @@ void GatherHostRows(Staging& s, const WeightMatrix& table, TensorView<const int6
     WeightMatrix part = table;
     if (table.format == WeightFormat::kF8Block32) part.format = WeightFormat::kF8Row32;
     part.rows = places;
-    part.data = s.Array(std::span<const uint8_t>(gathered));
+    uint8_t* const copy =
+        const_cast<uint8_t*>(s.Array(std::span<const uint8_t>(gathered)));  // the device's, of this op
+    s.Order(copy, places * table.row_bytes(), ValuesOf(table.format));
+    part.data = copy;
     part.scale = table.scale == nullptr ? nullptr : part.data + places * table.row_bytes();
     s.Launch(&GatherTableRows, part, static_cast<const int64_t*>(nullptr), rows.columns,
              out.RowRange(first, first + count));

@@ -114,7 +114,7 @@ class Sums {
       for (int m = 0; m < kTiles; ++m) {
         uint32_t a[2][4];
 #pragma unroll
-        for (int upper = 0; upper < 2; ++upper) DecodeFp4(Word(words[m][upper], i), factors[m][upper], a[upper]);
+        for (int upper = 0; upper < 2; ++upper) DecodeFp4Weight(Word(words[m][upper], i), factors[m][upper], a[upper]);
         MmaBf16(chunk[m], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
         MmaBf16(chunk[m], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
       }

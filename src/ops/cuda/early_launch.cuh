@@ -2,8 +2,8 @@
 //
 // Such a kernel calls WaitForKernelAhead() in every block before it ends, also where the block has nothing to do, and
 // before it writes or reads anything that another kernel has to do with. So "the kernel ahead has ended" means that all
-// kernels before that one have, too. Weights are read before that: what makes them is a copy, or FillWeights, whose
-// threads end with a fence; they must not be the output of any other kernel.
+// kernels before that one have, too. Weights are read before that: what makes them is a copy, or FillWeights or
+// OrderFp4, whose threads end with a fence; they must not be the output of any other kernel.
 #ifndef DEEPINFER_OPS_CUDA_EARLY_LAUNCH_CUH_
 #define DEEPINFER_OPS_CUDA_EARLY_LAUNCH_CUH_
 

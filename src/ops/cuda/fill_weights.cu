@@ -1,5 +1,9 @@
-// Weights that are made where they are used (base/generated_weights.h), and the limits of a GPU (device_limits.h).
+// Weights that are made where they are used (base/generated_weights.h), FP4 codes that are brought to pair order there
+// (fp4_pairs.h), and the limits of a GPU (device_limits.h).
+#include <cassert>
+
 #include "ops/cuda/device_limits.h"
+#include "ops/cuda/fp4_pairs.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/weight_store.h"
@@ -29,6 +33,16 @@ __global__ void FillWeightsKernel(WeightRecipe recipe, int64_t offset, int64_t b
     }
   }
   __threadfence();  // the kernel behind may read weights before it waits (early_launch.cuh)
+}
+
+__global__ void OrderFp4Kernel(uint4* words, int64_t count) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+    const uint4 released = words[i];
+    words[i] =
+        make_uint4(ToPairOrder(released.x), ToPairOrder(released.y), ToPairOrder(released.z), ToPairOrder(released.w));
+  }
+  __threadfence();  // as above
 }
 
 __global__ void ReadKernel(const uint4* data, int64_t count, uint32_t* sink) {
@@ -131,6 +145,16 @@ bool FillWeights(cudaStream_t stream, const WeightRecipe& recipe, int64_t offset
   const int64_t blocks = (bytes / 8 + kThreads) / kThreads;
   FillWeightsKernel<<<static_cast<unsigned>(blocks < kFillBlocks ? blocks : kFillBlocks), kThreads, 0, stream>>>(
       recipe, offset, bytes, to);
+  return cudaGetLastError() == cudaSuccess;
+}
+
+bool OrderFp4(cudaStream_t stream, uint8_t* codes, int64_t bytes) {
+  assert(reinterpret_cast<uintptr_t>(codes) % sizeof(uint4) == 0 && bytes % static_cast<int64_t>(sizeof(uint4)) == 0);
+  if (bytes <= 0) return true;
+  const int64_t count = bytes / static_cast<int64_t>(sizeof(uint4));
+  const int64_t blocks = (count + kThreads - 1) / kThreads;
+  OrderFp4Kernel<<<static_cast<unsigned>(blocks < kFillBlocks ? blocks : kFillBlocks), kThreads, 0, stream>>>(
+      reinterpret_cast<uint4*>(codes), count);
   return cudaGetLastError() == cudaSuccess;
 }
 

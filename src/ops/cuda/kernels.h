@@ -1,8 +1,8 @@
 // Launchers of the CUDA kernels: the ops of ops/ops.h on device memory.
 //
 // Every pointer inside an argument is a device pointer, unless said otherwise. A launcher enqueues on `stream` and
-// returns; errors show in cudaGetLastError(). Activations are F32. Promise 1 holds for each: an output row is a
-// function of its inputs, in an order that shapes and positions fix.
+// returns; errors show in cudaGetLastError(). Activations are F32. FP4 weights are in pair order (fp4_pairs.h). Promise
+// 1 holds for each: an output row is a function of its inputs, in an order that shapes and positions fix.
 //
 // Two families of products: the canonical ones (ops/dot_order.h, to the bit) take every shape and format; the tensor
 // core ones (skinny.h, exact_linear.h, wide.h) take released shapes and have a fixed order of their own.

@@ -18,11 +18,20 @@ constexpr int64_t kMostBufferBytes = int64_t{64} << 20;
 constexpr int64_t kLeastBufferBytes = int64_t{1} << 20;
 constexpr int kMostReaders = 8;  // threads; more do not fault pages in faster
 
-// Two pinned buffers and what is under way from them.
+bool Order(cudaStream_t stream, WeightBytes kind, uint8_t* bytes, int64_t count) {
+  return kind != WeightBytes::kFp4Codes || OrderFp4(stream, bytes, count);
+}
+
+// Two pinned buffers and what is under way from them. FP4 codes are brought to pair order on a stream of their own, a
+// buffer at a time, so that the copies of the next one do not wait for kernels.
 class PinnedCarrier final : public WeightCarrier {
  public:
   PinnedCarrier(CommandList& commands, int64_t buffer_bytes) : commands_(commands), buffer_bytes_(buffer_bytes) {}
   ~PinnedCarrier() override {
+    if (ordering_ != nullptr) {
+      cudaStreamSynchronize(ordering_);
+      cudaStreamDestroy(ordering_);
+    }
     for (const Half& half : halves_) {
       cudaFreeHost(half.memory);
       if (half.copied != nullptr) cudaEventDestroy(half.copied);
@@ -38,7 +47,8 @@ class PinnedCarrier final : public WeightCarrier {
                                          " to pin for weights on their way to the GPU");
       }
     }
-    return Status::Ok();
+    commands_.Check(cudaStreamCreateWithFlags(&ordering_, cudaStreamNonBlocking), "stream");
+    return commands_.status();
   }
   std::array<uint8_t*, WeightStream::kBuffers> buffers() const {
     return {static_cast<uint8_t*>(halves_[0].memory), static_cast<uint8_t*>(halves_[1].memory)};
@@ -47,16 +57,28 @@ class PinnedCarrier final : public WeightCarrier {
   Status Send(int buffer, std::span<const WeightPiece> pieces) override {
     Half& half = halves_[static_cast<size_t>(buffer)];
     for (const WeightPiece& piece : pieces) {
+      if (piece.load.to_host) continue;
       commands_.Check(
           cudaMemcpyAsync(piece.load.to, static_cast<const uint8_t*>(half.memory) + piece.offset,
                           static_cast<size_t>(piece.load.bytes), cudaMemcpyHostToDevice, commands_.stream()),
           "weights");
     }
     commands_.Check(cudaEventRecord(half.copied, commands_.stream()), "event");
+    commands_.Check(cudaStreamWaitEvent(ordering_, half.copied), "event");
+    for (const WeightPiece& piece : pieces) {
+      if (!Order(ordering_, piece.load.kind, piece.load.to, piece.load.bytes)) {
+        commands_.Check(cudaErrorLaunchFailure, "weights");
+      }
+    }
     return commands_.status();
   }
   Status Wait(int buffer) override {
     commands_.Check(cudaEventSynchronize(halves_[static_cast<size_t>(buffer)].copied), "weights");
+    return commands_.status();
+  }
+  /// Returns when all codes are in their order.
+  Status WaitForOrder() {
+    commands_.Check(cudaStreamSynchronize(ordering_), "weights");
     return commands_.status();
   }
 
@@ -67,6 +89,7 @@ class PinnedCarrier final : public WeightCarrier {
   };
   CommandList& commands_;
   int64_t buffer_bytes_;
+  cudaStream_t ordering_ = nullptr;
   std::array<Half, WeightStream::kBuffers> halves_;
 };
 
@@ -105,12 +128,13 @@ Status LoadWeights(std::span<const ListedBytes> list, WeightStore& store, Comman
           " of host memory that the system will not pin; raise gpu_layers or the limit of locked memory");
     }
     if (const auto generated = GeneratedWeights::Find(weight.data)) {
-      if (!FillWeights(commands.stream(), generated->recipe, generated->offset, weight.bytes, to)) {
+      if (!FillWeights(commands.stream(), generated->recipe, generated->offset, weight.bytes, to) ||
+          !Order(commands.stream(), weight.kind, to, weight.bytes)) {
         commands.Check(cudaErrorLaunchFailure, "weights");
       }
       continue;
     }
-    loads.push_back({weight.data, to, weight.bytes, !weight.resident});
+    loads.push_back({weight.data, to, weight.bytes, !weight.resident, weight.kind});
   }
   if (!loads.empty()) {
     // Pinning takes time, so a small model has small buffers.
@@ -120,6 +144,7 @@ Status LoadWeights(std::span<const ListedBytes> list, WeightStore& store, Comman
     DEEPINFER_RETURN_IF_ERROR(carrier.Create());
     WeightStream stream(carrier.buffers(), buffer_bytes, std::min(AvailableThreads(), kMostReaders));
     DEEPINFER_RETURN_IF_ERROR(stream.Run(loads, carrier, progress));
+    DEEPINFER_RETURN_IF_ERROR(carrier.WaitForOrder());
   }
   return commands.Wait();
 }

@@ -1,5 +1,6 @@
 // The small per-row ops (ops/ops.h): one block a row, threads over columns.
 #include "ops/cuda/early_launch.cuh"
+#include "ops/cuda/fp4_pairs.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/ptx.cuh"
@@ -24,8 +25,8 @@ __device__ float LoadWeight(const WeightMatrix& weight, int64_t row, int64_t col
              E8m0ToFloat(weight.scale[scale_row * (weight.columns / 32) + column / 32]);
     }
     case WeightFormat::kF4Row32: {
-      const uint8_t byte = weight.data[(row * weight.columns + column) / 2];
-      return E2m1ToFloat(uint32_t{byte} >> (4 * (column % 2))) *
+      const uint32_t word = reinterpret_cast<const uint32_t*>(weight.data)[(row * weight.columns + column) / 8];
+      return E2m1ToFloat(FromPairOrder(word) >> (4 * (column % 8))) *
              E8m0ToFloat(weight.scale[row * (weight.columns / 32) + column / 32]);
     }
   }

@@ -68,7 +68,8 @@ struct Bf16Rows {
   int64_t columns = 0;
 };
 
-/// One expert's weights as kF4Row32 holds them: w1, w3 [I, D], w2 [D, I]. Each starts at a multiple of 16 bytes.
+/// One expert's weights as kF4Row32 holds them, with codes in pair order (fp4_pairs.h): w1, w3 [I, D], w2 [D, I]. Each
+/// starts at a multiple of 16 bytes.
 struct DeviceExpert {
   const uint8_t* w1 = nullptr;
   const uint8_t* w1_scale = nullptr;

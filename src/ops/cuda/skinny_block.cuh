@@ -143,7 +143,7 @@ __device__ __forceinline__ void MultiplyTiles(const Tiles& tiles, uint32_t rows,
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m) {
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) DecodeFp4(Word(words[m][upper], i), factor[m][upper], a[m][upper]);
+      for (int upper = 0; upper < 2; ++upper) DecodeFp4Weight(Word(words[m][upper], i), factor[m][upper], a[m][upper]);
     }
 #pragma unroll
     for (int n = 0; n < NT; ++n) {

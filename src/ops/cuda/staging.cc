@@ -153,29 +153,33 @@ WeightMatrix Staging::PlaceWeight(const WeightMatrix& host, const Function& find
   WeightMatrix device = host;
   const int64_t value_bytes = host.rows * host.row_bytes();
   const int64_t scale_bytes = host.total_bytes() - value_bytes;
-  const auto place = [&](const uint8_t* data, int64_t bytes) -> const uint8_t* {
+  const auto place = [&](const uint8_t* data, int64_t bytes, WeightBytes kind) -> const uint8_t* {
     if (data == nullptr) return nullptr;
     if (store_ == nullptr) {
       uint8_t* copy = Room<uint8_t>(bytes);
       CopyIn(copy, data, bytes);
+      Order(copy, bytes, kind);
       return copy;
     }
-    const uint8_t* copy = find(data, bytes);
+    const uint8_t* copy = find(data, bytes, kind);
     if (copy == nullptr) commands_.Check(cudaErrorMemoryAllocation, "weights");
     return copy;
   };
-  device.data = place(host.data, value_bytes);
-  device.scale = place(host.scale, scale_bytes);
+  device.data = place(host.data, value_bytes, ValuesOf(host.format));
+  device.scale = place(host.scale, scale_bytes, WeightBytes::kPlain);
   return device;
 }
 
 WeightMatrix Staging::Weight(const WeightMatrix& host) {
-  return PlaceWeight(host, [this](const uint8_t* data, int64_t bytes) { return store_->Find(data, bytes, commands_); });
+  return PlaceWeight(host, [this](const uint8_t* data, int64_t bytes, WeightBytes kind) {
+    return store_->Find(data, bytes, kind, commands_);
+  });
 }
 
 WeightMatrix Staging::WeightInPlace(const WeightMatrix& host) {
-  return PlaceWeight(
-      host, [this](const uint8_t* data, int64_t bytes) { return store_->FindInPlace(data, bytes, commands_); });
+  return PlaceWeight(host, [this](const uint8_t* data, int64_t bytes, WeightBytes kind) {
+    return store_->FindInPlace(data, bytes, kind, commands_);
+  });
 }
 
 WeightVector Staging::Vector(const WeightVector& host) {

@@ -85,6 +85,7 @@ class Staging {
     CopyBack(view, device, count * static_cast<int64_t>(sizeof(T)));
     return device;
   }
+  /// FP4 codes of weights come in pair order (fp4_pairs.h).
   WeightMatrix Weight(const WeightMatrix& host);
   /// The same for kernels that read each byte once, by plain loads: a weight that passes (WeightStore) is read in host
   /// memory.
@@ -102,6 +103,10 @@ class Staging {
   const uint8_t* TableOfCopies(std::span<const uint8_t> table);
   /// Rows 0 .. count - 1 with the list of their pages on the device; pages of the host are copied.
   PackedRows Rows(const PackedRows& rows, int64_t count);
+  /// Of a weight's bytes that were copied to the device as they are released: FP4 codes to the order of the kernels.
+  void Order(uint8_t* copy, int64_t bytes, WeightBytes kind) {
+    if (kind == WeightBytes::kFp4Codes) Launch(&OrderFp4, copy, bytes);
+  }
   /// Enqueued at once: for what is too large for Array().
   void CopyIn(void* device, const void* host, int64_t bytes);
   void CopyBack(void* host, const void* device, int64_t bytes) { copies_.push_back({host, device, bytes}); }

@@ -30,37 +30,35 @@ bool WeightStore::Reserve(const WeightTotals& totals) {
 uint8_t* WeightStore::Place(const ListedBytes& weight) {
   DeviceArena& arena = weight.resident ? slabs_ : pinned_;
   auto* data = static_cast<uint8_t*>(arena.Take(static_cast<size_t>(weight.bytes)));
-  if (data != nullptr) weights_[weight.data] = {weight.bytes, data, weight.resident};
+  if (data != nullptr) weights_[weight.data] = {weight.bytes, data, weight.resident, weight.kind};
   return data;
 }
 
-const uint8_t* WeightStore::Copy(const void* host, int64_t bytes, CommandList& commands) {
-  void* device = slabs_.Take(static_cast<size_t>(bytes));
+const uint8_t* WeightStore::Copy(const void* host, int64_t bytes, WeightBytes kind, CommandList& commands) {
+  auto* device = static_cast<uint8_t*>(slabs_.Take(static_cast<size_t>(bytes)));
   if (device == nullptr) return nullptr;
   commands.Flush();
+  const cudaStream_t stream = commands.stream();
   if (const auto generated = GeneratedWeights::Find(host)) {
-    auto* bytes_of_weight = static_cast<uint8_t*>(device);
-    const bool filled = FillWeights(commands.stream(), generated->recipe, generated->offset, bytes, bytes_of_weight);
-    return filled ? bytes_of_weight : nullptr;
-  }
-  if (cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, commands.stream()) !=
-      cudaSuccess) {
+    if (!FillWeights(stream, generated->recipe, generated->offset, bytes, device)) return nullptr;
+  } else if (cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream) != cudaSuccess) {
     return nullptr;
   }
-  return static_cast<const uint8_t*>(device);
+  return kind != WeightBytes::kFp4Codes || OrderFp4(stream, device, bytes) ? device : nullptr;
 }
 
-const WeightStore::Entry* WeightStore::Locate(const uint8_t* host, int64_t bytes, CommandList& commands) {
+const WeightStore::Entry* WeightStore::Locate(const uint8_t* host, int64_t bytes, WeightBytes kind,
+                                              CommandList& commands) {
   const auto found = weights_.find(host);
   // Two views of one address differ in length where one is a part of the other.
-  if (found != weights_.end() && found->second.bytes >= bytes) return &found->second;
-  const uint8_t* device = Copy(host, bytes, commands);
+  if (found != weights_.end() && found->second.bytes >= bytes && found->second.kind == kind) return &found->second;
+  const uint8_t* device = Copy(host, bytes, kind, commands);
   if (device == nullptr) return nullptr;
-  return &(weights_[host] = {bytes, device, true});
+  return &(weights_[host] = {bytes, device, true, kind});
 }
 
-const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, CommandList& commands) {
-  const Entry* entry = Locate(host, bytes, commands);
+const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, WeightBytes kind, CommandList& commands) {
+  const Entry* entry = Locate(host, bytes, kind, commands);
   if (entry == nullptr || entry->resident) return entry == nullptr ? nullptr : entry->data;
   return PutInWindow(entry->data, bytes, commands);
 }
@@ -71,8 +69,8 @@ const uint8_t* WeightStore::PutInWindow(const uint8_t* from, int64_t bytes, Comm
   return copy;
 }
 
-const uint8_t* WeightStore::FindInPlace(const uint8_t* host, int64_t bytes, CommandList& commands) {
-  const Entry* entry = Locate(host, bytes, commands);
+const uint8_t* WeightStore::FindInPlace(const uint8_t* host, int64_t bytes, WeightBytes kind, CommandList& commands) {
+  const Entry* entry = Locate(host, bytes, kind, commands);
   return entry == nullptr ? nullptr : entry->data;
 }
 
@@ -87,7 +85,7 @@ const uint8_t* WeightStore::FindTable(const void* weights) const {
 }
 
 const uint8_t* WeightStore::Table(const void* weights, const void* table, int64_t bytes, CommandList& commands) {
-  const uint8_t* device = Copy(table, bytes, commands);
+  const uint8_t* device = Copy(table, bytes, WeightBytes::kPlain, commands);
   // The table is the caller's and may go.
   if (device != nullptr && commands.Wait().ok()) tables_[weights] = device;
   return device;

@@ -204,7 +204,7 @@ class Codes {
         uint32_t pairs[2][4];
 #pragma unroll
         for (int upper = 0; upper < 2; ++upper) {
-          DecodeFp4(later ? Word(words_[upper], 2 + i) : Word(words_[upper], i), scale[upper], pairs[upper]);
+          DecodeFp4Weight(later ? Word(words_[upper], 2 + i) : Word(words_[upper], i), scale[upper], pairs[upper]);
         }
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
