@@ -4,6 +4,17 @@
 #include <string>
 
 namespace deepinfer {
+namespace {
+
+bool IsEarly(const StepContext& context) { return context.rows() <= context.workspace.engram.early_kv.rows; }
+
+// What the table gives for the rows of the step, [T, (n+1)*D].
+FloatView MemoryRows(const StepContext& context) {
+  const EngramBuffers& buffers = context.workspace.engram;
+  return context.Rows(IsEarly(context) ? buffers.early_kv : buffers.kv);
+}
+
+}  // namespace
 
 Result<Engram> Engram::Create(const ModelConfig& config, std::span<const int32_t> token_map) {
   Engram engram;
@@ -69,15 +80,21 @@ void Engram::HashStep(StepContext& context) const {
   }
 }
 
-void InjectEngram(StepContext& context, int slot, const EngramWeights& weights) {
+void StartEngram(StepContext& context, int slot, const EngramWeights& weights) {
+  const FloatView kv = MemoryRows(context);
   const EngramBuffers& buffers = context.workspace.engram;
-  const FloatView embeddings = context.Rows(buffers.embeddings);
-  const FloatView kv = context.Rows(buffers.kv);
+  const FloatView embeddings = context.Rows(IsEarly(context) ? buffers.early_embeddings : buffers.embeddings);
+  context.ops.BeginBeside(context.rows());
   context.ops.GatherRows(weights.embed, context.Rows(context.workspace.step.hashes[static_cast<size_t>(slot)]),
                          embeddings);
   context.ops.Linear(embeddings, weights.wkv, context.activation, 1, kv);
-  context.ops.EngramInject(kv, weights.q_weight, weights.k_weight, static_cast<int>(context.config.hc_mult),
-                           context.rms_eps(), context.Rows(context.workspace.step.streams));
+  context.ops.EndBeside();
+}
+
+void InjectEngram(StepContext& context, const EngramWeights& weights) {
+  context.ops.EngramInject(MemoryRows(context), weights.q_weight, weights.k_weight,
+                           static_cast<int>(context.config.hc_mult), context.rms_eps(),
+                           context.Rows(context.workspace.step.streams));
 }
 
 }  // namespace deepinfer

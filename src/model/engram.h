@@ -36,8 +36,12 @@ class Engram {
   int64_t pad_ = 0;                 // compressed id of positions before the sequence
 };
 
-/// Adds the memory of hash layer `slot` to the step's streams.
-void InjectEngram(StepContext& context, int slot, const EngramWeights& weights);
+/// Computes what hash layer `slot` adds. It hangs on token ids alone, so a step of few rows may do so beside the layer
+/// before; the step keeps its rows until InjectEngram().
+void StartEngram(StepContext& context, int slot, const EngramWeights& weights);
+
+/// Adds it to the step's streams.
+void InjectEngram(StepContext& context, const EngramWeights& weights);
 
 }  // namespace deepinfer
 

@@ -153,9 +153,13 @@ Result<ForwardResult> TextModel::Forward(const Batch& batch) {
 
   FloatView pre;
   if (step_.rows() > 0) pre = EmbedStreams(context, weights_.embed);
+  bool engram_started = false;
   for (int layer = 0; layer < layout_->layers && step_.rows() > 0; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    if (weights.engram.has_value()) InjectEngram(context, config_.EngramSlot(layer), *weights.engram);
+    if (weights.engram.has_value()) {
+      if (!engram_started) StartEngram(context, config_.EngramSlot(layer), *weights.engram);
+      InjectEngram(context, *weights.engram);
+    }
     const int tap = config_.TapSlot(layer);
     if (tap >= 0) TapStreams(context, tap);
     const bool cut = layer == layout_->first_decoder_layer;
@@ -164,6 +168,7 @@ Result<ForwardResult> TextModel::Forward(const Batch& batch) {
       DropEncoderRows(context, pre);
       if (step_.rows() == 0) break;
     }
+    engram_started = StartEngramOf(context, layer + 1);
     pre = RunLayer(context, layer, weights, context.Rows(pre), !cut);
     if (probe_ != nullptr) probe_->OnLayer(layer, context.Rows(workspace_.step.streams));
   }
@@ -184,6 +189,14 @@ Result<ForwardResult> TextModel::Forward(const Batch& batch) {
   const FloatView logits = logits_rows_.empty() ? workspace_.result.logits.RowRange(0, 0)
                                                 : ComputeLogits(context, weights_, context.Rows(pre), logits_rows_);
   return ForwardResult{logits, context.Rows(workspace_.result.taps), item_rows_};
+}
+
+bool TextModel::StartEngramOf(StepContext& context, int layer) {
+  if (layer >= layout_->layers || context.rows() > workspace_.engram.early_kv.rows) return false;
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  if (!weights.engram.has_value()) return false;
+  StartEngram(context, config_.EngramSlot(layer), *weights.engram);
+  return true;
 }
 
 void TextModel::BuildTables(StepContext& context) {

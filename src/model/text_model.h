@@ -42,6 +42,8 @@ class TextModel final : public Model {
   StepContext Context(ForwardProbe* probe);
   Status CheckDrafts() const;
   void BuildTables(StepContext& context);
+  // Whether `layer` has Engram that the layer before it may compute beside itself; then it has begun.
+  bool StartEngramOf(StepContext& context, int layer);
   /// Goes on with the rows that pass the decoder. `pre` follows its rows.
   void DropEncoderRows(StepContext& context, FloatView pre);
 

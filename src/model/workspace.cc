@@ -8,6 +8,11 @@
 #include "ops/dot_order.h"
 
 namespace deepinfer {
+namespace {
+
+constexpr int64_t kEarlyEngramRows = 64;
+
+}  // namespace
 
 // Hands out pieces of one block; run first without a block to learn its size, then again to bind.
 class Workspace::Planner {
@@ -63,6 +68,10 @@ void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, P
   for (TensorView<int64_t>& hashes : step.hashes) hash_planner.Take(tokens, config.HashColumns(), &hashes);
   planner.Take(limits.logits_rows, config.vocab_size, &result.logits);
   planner.Take(tokens, taps * hidden, &result.taps);
+  const int64_t engram_tokens = config.engram_layer_ids.empty() ? 0 : tokens;
+  const int64_t early_tokens = std::min(engram_tokens, kEarlyEngramRows);
+  planner.Take(early_tokens, config.HashColumns() * config.engram_head_dim, &engram.early_embeddings);
+  planner.Take(early_tokens, wide + hidden, &engram.early_kv);
 
   const int64_t phase = planner.position();
   const int64_t heads = config.num_attention_heads * config.head_dim;
@@ -86,7 +95,6 @@ void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, P
   planner.Take(rows, hidden, &feed_forward.shared);
 
   planner.Rewind(phase);
-  const int64_t engram_tokens = config.engram_layer_ids.empty() ? 0 : tokens;
   planner.Take(engram_tokens, config.HashColumns() * config.engram_head_dim, &engram.embeddings);
   planner.Take(engram_tokens, wide + hidden, &engram.kv);
 

@@ -73,9 +73,12 @@ struct FeedForwardBuffers {
   FloatView shared;           // [R, D]
 };
 
+/// Steps of few rows have `early` ones in memory that no other phase uses, since the layer before computes meanwhile.
 struct EngramBuffers {
-  FloatView embeddings;  // [T, hash columns * engram_head_dim]
-  FloatView kv;          // [T, (n+1)*D]
+  FloatView embeddings;        // [T, hash columns * engram_head_dim]
+  FloatView kv;                // [T, (n+1)*D]
+  FloatView early_embeddings;  // [min(T, 64), hash columns * engram_head_dim]
+  FloatView early_kv;          // [min(T, 64), (n+1)*D]
 };
 
 struct HeadBuffers {

@@ -7,6 +7,11 @@
 #include "ops/cuda/launch_order.h"
 
 namespace deepinfer::cuda {
+namespace {
+
+constexpr int kLeastPriority = 0;  // of CUDA; greater ones are below it
+
+}  // namespace
 
 CommandList::~CommandList() {
   if (forked_ != nullptr) cudaEventDestroy(forked_);
@@ -37,7 +42,7 @@ Status CommandList::Create() {
   if (stream_ == nullptr) return Status::Ok();
   if (cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming) != cudaSuccess ||
       cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming) != cudaSuccess ||
-      cudaStreamCreateWithFlags(&branch_stream_, cudaStreamNonBlocking) != cudaSuccess) {
+      cudaStreamCreateWithPriority(&branch_stream_, cudaStreamNonBlocking, kLeastPriority) != cudaSuccess) {
     return Status::ResourceExhausted("the GPU has no room for another stream");
   }
   return Status::Ok();

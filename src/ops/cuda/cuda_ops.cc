@@ -563,7 +563,10 @@ Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaSetDevice(options.device);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, options.device);
-  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  // Before what runs beside it (CommandList).
+  int least = 0, greatest = 0;
+  if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  if (error == cudaSuccess) error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
   if (error != cudaSuccess) {
     return Status::Internal(std::string("the GPU cannot be used: ") + cudaGetErrorString(error));
   }
