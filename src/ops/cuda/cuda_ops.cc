@@ -30,6 +30,7 @@ using cuda::Staging;
 /// Up to here a row has more than one block, and its ops do the work of their neighbours.
 constexpr int64_t kFewRows = cuda::PreparedRows::kFewRows;
 constexpr int64_t kVisibleStep = 1024;
+constexpr int64_t kRowsOfScores = 64;  // whose index scores are there at once
 
 class CudaOps final : public Ops {
  public:
@@ -48,6 +49,7 @@ class CudaOps final : public Ops {
   std::string_view numerics() const override { return numerics_; }
   Status Reserve(const ScratchLimits& limits) override {
     DEEPINFER_RETURN_IF_ERROR(commands_.status());
+    DEEPINFER_RETURN_IF_ERROR(ReserveIndexScores(limits));
     return host_->Reserve(limits);
   }
   /// Any thread: as of the op that began last.
@@ -382,8 +384,7 @@ class CudaOps final : public Ops {
       return;
     }
     // The workspace is bounded: a few rows at a time.
-    constexpr int64_t kRowsAtOnce = 64;
-    const int64_t rows_at_once = std::min(kRowsAtOnce, q.rows);
+    const int64_t rows_at_once = std::min(kRowsOfScores, q.rows);
     const int64_t blocks_of_row =
         settings.block_size > 0 ? (most_visible + settings.block_size - 1) / settings.block_size : 0;
     float* scores = s.Room<float>(rows_at_once * most_visible);
@@ -498,6 +499,19 @@ class CudaOps final : public Ops {
   }
 
  private:
+  // The scores of SelectRows grow with the context, and the steps before the first request have none of the longest.
+  Status ReserveIndexScores(const ScratchLimits& limits) {
+    constexpr int64_t kBytesOfKey = 6;  // its score, and its share of the best of a part and of the blocks' scores
+    if (!options_.device_memory || limits.index_rows == 0) return Status::Ok();
+    UseDevice();
+    const int64_t bytes = std::min(kRowsOfScores, limits.rows) * (limits.index_rows + kVisibleStep) * kBytesOfKey;
+    const bool taken = arena_.Take(static_cast<size_t>(bytes)) != nullptr;
+    arena_.Reset();
+    if (taken) return Status::Ok();
+    return Status::ResourceExhausted("the GPU has no " + std::to_string(bytes) +
+                                     " bytes for the index scores of the longest context; lower max_model_len");
+  }
+
   // The current device belongs to the thread.
   void UseDevice() const { (void)cudaSetDevice(options_.device); }  // an error shows in what follows
   Staging Begin() {

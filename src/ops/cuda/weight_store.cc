@@ -65,7 +65,9 @@ const uint8_t* WeightStore::Find(const uint8_t* host, int64_t bytes, WeightBytes
 
 const uint8_t* WeightStore::PutInWindow(const uint8_t* from, int64_t bytes, CommandList& commands) {
   auto* copy = static_cast<uint8_t*>(window_.Take(static_cast<size_t>(bytes)));
-  if (copy != nullptr) commands.Add(&CopyToWindow, copy, from, bytes);
+  if (copy == nullptr) return nullptr;
+  commands.WillWrite(copy, bytes);  // a branch may still read what was there
+  commands.Add(&CopyToWindow, copy, from, bytes);
   return copy;
 }
 
