@@ -6,12 +6,10 @@
 namespace deepinfer {
 namespace {
 
-bool IsEarly(const StepContext& context) { return context.rows() <= context.workspace.engram.early_kv.rows; }
-
 // What the table gives for the rows of the step, [T, (n+1)*D].
 FloatView MemoryRows(const StepContext& context) {
   const EngramBuffers& buffers = context.workspace.engram;
-  return context.Rows(IsEarly(context) ? buffers.early_kv : buffers.kv);
+  return context.Rows(EngramIsEarly(context) ? buffers.early_kv : buffers.kv);
 }
 
 }  // namespace
@@ -80,10 +78,12 @@ void Engram::HashStep(StepContext& context) const {
   }
 }
 
+bool EngramIsEarly(const StepContext& context) { return context.rows() <= context.workspace.engram.early_kv.rows; }
+
 void StartEngram(StepContext& context, int slot, const EngramWeights& weights) {
   const FloatView kv = MemoryRows(context);
   const EngramBuffers& buffers = context.workspace.engram;
-  const FloatView embeddings = context.Rows(IsEarly(context) ? buffers.early_embeddings : buffers.embeddings);
+  const FloatView embeddings = context.Rows(EngramIsEarly(context) ? buffers.early_embeddings : buffers.embeddings);
   context.ops.BeginBeside(context.rows());
   context.ops.GatherRows(weights.embed, context.Rows(context.workspace.step.hashes[static_cast<size_t>(slot)]),
                          embeddings);

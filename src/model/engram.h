@@ -36,8 +36,12 @@ class Engram {
   int64_t pad_ = 0;                 // compressed id of positions before the sequence
 };
 
-/// Computes what hash layer `slot` adds. It hangs on token ids alone, so a step of few rows may do so beside the layer
-/// before; the step keeps its rows until InjectEngram().
+/// Whether a step has few enough rows to begin an Engram layer beside the layer before: what it adds hangs on token ids
+/// alone. Steps of more rows have no memory for it that the layer before does not use.
+bool EngramIsEarly(const StepContext& context);
+
+/// Computes what hash layer `slot` adds. The step keeps its rows until InjectEngram(), which follows at once where
+/// EngramIsEarly() is false.
 void StartEngram(StepContext& context, int slot, const EngramWeights& weights);
 
 /// Adds it to the step's streams.

@@ -192,7 +192,7 @@ Result<ForwardResult> TextModel::Forward(const Batch& batch) {
 }
 
 bool TextModel::StartEngramOf(StepContext& context, int layer) {
-  if (layer >= layout_->layers || context.rows() > workspace_.engram.early_kv.rows) return false;
+  if (layer >= layout_->layers || !EngramIsEarly(context)) return false;
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   if (!weights.engram.has_value()) return false;
   StartEngram(context, config_.EngramSlot(layer), *weights.engram);

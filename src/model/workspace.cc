@@ -10,6 +10,7 @@
 namespace deepinfer {
 namespace {
 
+// Few enough that a device is not filled by the layer before, and that the memory is small.
 constexpr int64_t kEarlyEngramRows = 64;
 
 }  // namespace

@@ -152,8 +152,9 @@ class Ops {
   virtual Status Finish() { return Status::Ok(); }
 
   /// Ops until EndBeside() come after those before them, but a device may compute ops behind them at the same time,
-  /// until one reads what they write or writes what they read. Views alone tell it so: ops that take addresses, packed
-  /// rows or lists do not belong between the two. rows: T of these ops.
+  /// until one reads what they write or writes what they read. Views alone tell it so: ops that take packed rows or
+  /// host lists of addresses do not belong between the two, and packed rows are not what ops between them write. rows:
+  /// T of these ops.
   virtual void BeginBeside(int64_t rows) { (void)rows; }
   virtual void EndBeside() {}
 

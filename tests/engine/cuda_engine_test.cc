@@ -201,7 +201,9 @@ TEST(CudaEnginePlacement, APlanBringsNoWeights) {
   options.load_weights = options.profile_steps = false;
   const auto engine = MakeEngine("nano", options);
   EXPECT_GT(Planned(*engine, "weights"), 0);
-  EXPECT_EQ(Planned(*engine, "temporaries"), -1);
+  // Room for index scores of the longest context; what a step takes besides is not known without one.
+  EXPECT_GT(Planned(*engine, "temporaries"), 0);
+  EXPECT_LE(Planned(*engine, "temporaries"), int64_t{64} << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Activations, CudaEngine, testing::Values("f32act", "fp8act"),

@@ -11,6 +11,7 @@
 #include "cuda_test_util.h"
 #include "ops/cuda/command_list.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch_order.h"
 
 namespace deepinfer::test {
 namespace {
@@ -74,6 +75,7 @@ TEST_F(CudaGraph, EqualArgumentsAreNotRecordedAgain) {
   EXPECT_EQ(ValueOf(row), 0.0625f);
   EXPECT_EQ(commands_->graphs().made(), 2);
   EXPECT_EQ(commands_->graphs().same(), 1);
+  EXPECT_EQ(commands_->fallbacks(), 0);
 }
 
 TEST_F(CudaGraph, SegmentsKeepTheOrder) {
@@ -116,16 +118,74 @@ TEST_F(CudaGraph, ABranchIsWaitedForByWhoeverNeedsIt) {
 }
 
 TEST_F(CudaGraph, ABranchGoesOnInTheNextSegment) {
-  const DeviceBytes slow = Row(1), trunk = Row(1), sum = Row(0);
+  const DeviceBytes slow = Row(1), own = Row(1), trunk = Row(1), sum = Row(0);
   commands_->BeginBeside();
-  for (int i = 0; i < 40; ++i) Scale(i % 2 == 0 ? 2.0f : 0.5f, slow);  // more than the first segment
-  Scale(3, slow);
+  for (int i = 0; i < 16; ++i) Scale(i % 2 == 0 ? 2.0f : 0.5f, slow);
+  // The first command of the second segment: what it says of itself outlives the flush.
+  Scale(3, own);
+  for (int i = 0; i < 16; ++i) Scale(i % 2 == 0 ? 2.0f : 0.5f, slow);
   commands_->EndBeside();
   Scale(5, trunk);
-  Add(slow, sum);
+  Add(own, sum);
+  for (int i = 0; i < 10; ++i) Scale(1, trunk);
   ASSERT_TRUE(commands_->Wait().ok());
   EXPECT_EQ(ValueOf(sum), 3);
+  EXPECT_EQ(ValueOf(slow), 1);
   EXPECT_EQ(ValueOf(trunk), 5);
+  EXPECT_EQ(commands_->fallbacks(), 0);
+}
+
+TEST_F(CudaGraph, CopiesBelongToAGraph) {
+  const DeviceBytes from = Row(1), to = Row(7), sum = Row(0);
+  for (int i = 0; i < 6; ++i) Scale(2, from);
+  commands_->WillRead(from.as<float>(), kColumns * 4);
+  commands_->WillWrite(to.as<float>(), kColumns * 4);
+  commands_->Add(&cuda::CopyBytes, static_cast<const void*>(from.as<float>()), static_cast<void*>(to.as<float>()),
+                 kColumns * 4);
+  Scale(0.5f, to);
+  Scale(0.25f, from);
+  Add(to, sum);
+  ASSERT_TRUE(commands_->Wait().ok());
+  EXPECT_EQ(ValueOf(to), 32);
+  EXPECT_EQ(ValueOf(from), 16);
+  EXPECT_EQ(ValueOf(sum), 32);
+  EXPECT_EQ(commands_->fallbacks(), 0);
+  EXPECT_EQ(commands_->graphs().made(), 1);
+}
+
+bool Fails(cudaStream_t, int) { return false; }
+
+TEST_F(CudaGraph, ACommandThatFailsIsTheListsError) {
+  const DeviceBytes row = Row(1);
+  for (int i = 0; i < 8; ++i) Scale(2, row);
+  commands_->BeginBeside();
+  commands_->Add(&Fails, 1);
+  commands_->EndBeside();
+  EXPECT_FALSE(commands_->Wait().ok());
+  EXPECT_EQ(commands_->fallbacks(), 1);
+  // The stream is not left in the middle of a recording.
+  cuda::CommandList after(stream_);
+  ASSERT_TRUE(after.Create().ok());
+  const DeviceBytes other = Row(1);
+  for (int i = 0; i < 10; ++i) after.Add(&cuda::Scale, 2.0f, View(other));
+  ASSERT_TRUE(after.Wait().ok()) << after.status().message();
+  EXPECT_EQ(ValueOf(other), 1024);
+  EXPECT_EQ(after.graphs().made(), 1);
+}
+
+TEST(CudaLaunchOrder, AWishIsTakenOnceByItsStream) {
+  auto* const first = reinterpret_cast<cudaStream_t>(0x10);
+  auto* const second = reinterpret_cast<cudaStream_t>(0x20);
+  EXPECT_FALSE(cuda::TakeLaunchInOrder(first));
+  cuda::LaunchNextInOrder(first);
+  cuda::LaunchNextInOrder(first);
+  cuda::LaunchNextInOrder(second);
+  EXPECT_TRUE(cuda::TakeLaunchInOrder(second));
+  EXPECT_FALSE(cuda::TakeLaunchInOrder(second));
+  EXPECT_TRUE(cuda::TakeLaunchInOrder(first));
+  cuda::LaunchNextInOrder(first);
+  cuda::ForgetLaunchOrder();
+  EXPECT_FALSE(cuda::TakeLaunchInOrder(first));
 }
 
 }  // namespace

@@ -50,7 +50,9 @@ Status CommandList::Create() {
 
 void CommandList::Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess || !status_.ok()) return;
-  status_ = Status::Internal(std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
+  const bool full = error == cudaErrorMemoryAllocation;
+  status_ = Status(full ? StatusCode::kResourceExhausted : StatusCode::kInternal,
+                   std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
 }
 
 const void* CommandList::Upload(const void* host, int64_t bytes) {
@@ -124,6 +126,7 @@ void CommandList::LaunchOneByOne() {
     if (!ok()) break;
     if (!command.run(arguments_.get() + command.offset, stream_)) Check(cudaErrorLaunchFailure, "launch");
   }
+  ForgetLaunchOrder();
   if (ok()) Check(cudaGetLastError(), "launch");
 }
 
@@ -139,7 +142,11 @@ bool CommandList::LaunchAsGraph() {
 }
 
 bool CommandList::RecordGraph(uint64_t shape, std::span<const std::byte> arguments) {
-  if (cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed) != cudaSuccess) return false;
+  if (cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  ForgetLaunchOrder();
   bool good = true;
   bool branched = false;
   const auto follow = [&](cudaEvent_t event, cudaStream_t ahead, cudaStream_t behind) {
@@ -156,8 +163,7 @@ bool CommandList::RecordGraph(uint64_t shape, std::span<const std::byte> argumen
     good = good && command.run(arguments_.get() + command.offset, command.beside ? branch_stream_ : stream_);
   }
   if (branched) follow(joined_, branch_stream_, stream_);  // what is not waited for ends with the graph
-  (void)TakeLaunchInOrder(stream_);
-  (void)TakeLaunchInOrder(branch_stream_);
+  ForgetLaunchOrder();
   cudaGraph_t graph = nullptr;
   good = cudaStreamEndCapture(stream_, &graph) == cudaSuccess && good;
   good = good && cudaGetLastError() == cudaSuccess && graphs_.Launch(graph, shape, arguments, stream_);
@@ -169,7 +175,9 @@ bool CommandList::RecordGraph(uint64_t shape, std::span<const std::byte> argumen
 void CommandList::Flush() {
   SendUploads();
   const bool graph = ok() && branch_stream_ != nullptr && commands_.size() >= kFewestForGraph;
-  if (!graph || !LaunchAsGraph()) LaunchOneByOne();
+  const bool launched = graph && LaunchAsGraph();
+  if (graph && !launched) ++fallbacks_;
+  if (!launched) LaunchOneByOne();
   commands_.clear();
   used_ = 0;
   behind_ = true;
@@ -189,6 +197,7 @@ Status CommandList::Wait() {
   if (ok()) Check(cudaStreamSynchronize(stream_), "kernel");
   ++waits_;
   // Nothing reads the lists any more, and steps that do the same have them at the same addresses.
+  half_ = 0;
   uploaded_ = sent_ = 0;
   return status_;
 }

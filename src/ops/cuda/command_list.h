@@ -11,9 +11,9 @@
 // the order in which it was added.
 //
 // Invariants: 1. an address that Upload() returned holds its bytes for every command added before another kUploadBytes
-// were uploaded; 2. nothing is allocated after Create(). Thread-safety: one thread. Ownership: owns its pinned and
-// device memory; arguments are values. Errors: the first CUDA error stays in status(), from then on nothing is
-// launched.
+// were uploaded, and before Wait(); 2. nothing is allocated after Create(), but a graph for a sequence of commands that
+// is new. Thread-safety: one thread. Ownership: owns its pinned and device memory; arguments are values. Errors: the
+// first CUDA error stays in status(), from then on nothing is launched.
 #ifndef DEEPINFER_OPS_CUDA_COMMAND_LIST_H_
 #define DEEPINFER_OPS_CUDA_COMMAND_LIST_H_
 
@@ -49,6 +49,8 @@ class CommandList {
   /// How often the GPU was waited for.
   int64_t waits() const { return waits_; }
   const GraphCache& graphs() const { return graphs_; }
+  /// Lists that could not be launched as a graph, and were launched one by one.
+  int64_t fallbacks() const { return fallbacks_; }
   const Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
   /// Keeps the first error.
@@ -71,7 +73,10 @@ class CommandList {
 
   /// Commands added until EndBeside() are a branch. Once at a time.
   void BeginBeside() { beside_ = true; }
-  void EndBeside() { beside_ = false; }
+  void EndBeside() {
+    beside_ = false;
+    if (!open_) CloseBranch();  // its last command was flushed
+  }
   bool beside() const { return beside_; }
   /// What the command that is added next reads and writes, where a branch is open or that command belongs to one.
   void WillRead(const void* data, int64_t bytes);
@@ -159,6 +164,7 @@ class CommandList {
   int64_t uploaded_ = 0;  // bytes of halves_[half_]
   int64_t sent_ = 0;      // of these: copied to the device
   int64_t waits_ = 0;
+  int64_t fallbacks_ = 0;
 };
 
 }  // namespace deepinfer::cuda

@@ -44,7 +44,6 @@ class CudaOps final : public Ops {
   ~CudaOps() override { cudaStreamDestroy(stream_); }
 
   Status Create() { return commands_.Create(); }
-
   std::string_view name() const override { return name_; }
   std::string_view numerics() const override { return numerics_; }
   Status Reserve(const ScratchLimits& limits) override {
@@ -136,7 +135,6 @@ class CudaOps final : public Ops {
     if (options_.device_memory && rows <= kFewRows) commands_.BeginBeside();
   }
   void EndBeside() override { commands_.EndBeside(); }
-
   void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) override {
     Staging s = Begin();
     if (options_.device_memory) {
@@ -295,7 +293,11 @@ class CudaOps final : public Ops {
     if (from.empty()) return;
     if (!ranges_.Contains(to[0])) return host_->CopyFloats(from, columns, to);
     Staging s = Begin();
-    for (float* row : to) prepared_.Forget({row, 1, columns, columns});
+    for (float* row : to) {
+      prepared_.Forget({row, 1, columns, columns});
+      commands_.WillWrite(row, columns * 4);
+    }
+    for (const float* row : from) commands_.WillRead(row, columns * 4);
     s.Launch(&cuda::CopyFloats, s.Array(from), std::ssize(from), columns, s.Array(to));
     s.End();
   }
@@ -507,9 +509,14 @@ class CudaOps final : public Ops {
     const int64_t bytes = std::min(kRowsOfScores, limits.rows) * (limits.index_rows + kVisibleStep) * kBytesOfKey;
     const bool taken = arena_.Take(static_cast<size_t>(bytes)) != nullptr;
     arena_.Reset();
-    if (taken) return Status::Ok();
-    return Status::ResourceExhausted("the GPU has no " + std::to_string(bytes) +
-                                     " bytes for the index scores of the longest context; lower max_model_len");
+    CountTemporaries();
+    return taken ? Status::Ok()
+                 : Status::ResourceExhausted("the GPU has no " + std::to_string(bytes) +
+                                             " bytes for index scores of the longest context; lower max_model_len");
+  }
+  void CountTemporaries() {
+    temporary_bytes_.store(arena_.bytes() + beside_arena_.bytes() + mix_.bytes() + prepared_.bytes(),
+                           std::memory_order_relaxed);
   }
 
   // The current device belongs to the thread.
@@ -520,8 +527,7 @@ class CudaOps final : public Ops {
       waits_ = commands_.waits();
       prepared_.BeginStep();
     }
-    temporary_bytes_.store(arena_.bytes() + beside_arena_.bytes() + mix_.bytes() + prepared_.bytes(),
-                           std::memory_order_relaxed);
+    CountTemporaries();
     return Staging(commands_, commands_.beside() ? beside_arena_ : arena_, options_.keep_weights ? &store_ : nullptr,
                    prepared_, ranges_);
   }
@@ -549,15 +555,14 @@ class CudaOps final : public Ops {
   cuda::DeviceRanges ranges_;
   std::unique_ptr<Ops> host_;  // AcceptDrafts, and copies between host rows
   cuda::DeviceArena arena_;
-  cuda::DeviceArena beside_arena_;  // of ops beside the others
+  cuda::DeviceArena beside_arena_{int64_t{1} << 20};  // of ops beside the others
   cuda::WeightStore store_;
   cuda::PreparedRows prepared_;
   cuda::DeviceMix mix_;
   cuda::TokenChooser chooser_;
   int64_t waits_ = 0;  // of commands_, when the step began
   std::atomic<int64_t> temporary_bytes_{0};
-  // Lists of one op.
-  std::vector<int32_t> owners_;
+  std::vector<int32_t> owners_;  // lists of one op
   std::vector<cuda::RowPlace> places_;
   cuda::AttentionLists attention_;
   std::vector<cuda::DeviceIndexSequence> index_sequences_;

@@ -36,8 +36,8 @@ class DeviceMix {
   int64_t bytes() const { return kept_.bytes(); }
 
  private:
-  DeviceArena kept_;          // not the ops': those behind use theirs while the branch reads
-  float* squares_ = nullptr;  // [PreparedRows::kFewRows]
+  DeviceArena kept_{256, false};  // not the ops': those behind use theirs while the branch reads
+  float* squares_ = nullptr;      // [PreparedRows::kFewRows]
 };
 
 }  // namespace deepinfer::cuda

@@ -18,10 +18,7 @@ namespace deepinfer::cuda {
 template <typename... Arguments>
 void LaunchEarly(cudaStream_t stream, dim3 grid, int threads, int shared_bytes, void (*kernel)(Arguments...),
                  const std::type_identity_t<Arguments>&... arguments) {
-  // 48 KB are allowed without asking, static shared memory counted.
-  if (shared_bytes > 32 * 1024) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  }
+  AllowSharedBytes(reinterpret_cast<const void*>(kernel), shared_bytes);
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = TakeLaunchInOrder(stream) ? 0 : 1;

@@ -45,6 +45,53 @@ __device__ __forceinline__ void FewOutputsBlock(const ConstFloatView& x, const W
   if (threadIdx.x == 0) RowOf(out, t)[output] = sum;
 }
 
+/// Outputs of a row that a block of FewOutputsGroup computes.
+inline constexpr int kGroupOutputs = 5;
+
+/// FewOutputsBlock of outputs first .. first + kGroupOutputs - 1, as far as there are: the row is loaded once, and the
+/// sums, chains of additions, are made side by side by a warp each. partials: kGroupOutputs times RowDotFloats.
+template <bool kVector>
+__device__ __forceinline__ void FewOutputsGroup(const ConstFloatView& x, const WeightMatrix& weight, int64_t first,
+                                                int64_t t, const FloatView& out, float* squares, float* partials) {
+  constexpr int kAtOnce = kVector ? 4 : 1;
+  WaitForKernelAhead();
+  const int64_t columns = weight.columns;
+  const int64_t step = int64_t{blockDim.x} * kDotLaneColumns;
+  const int chunks = DotChunks(columns);
+  const int64_t end = int64_t{chunks} * kDotChunk;
+  const float* const row = RowOf(x, t);
+  const WeightVector vector{weight.data, weight.format == WeightFormat::kBF16, columns};
+  for (int64_t c = int64_t{threadIdx.x} * kDotLaneColumns; c < end; c += kAtOnce * step) {
+    float own[kAtOnce][kDotLaneColumns];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) LoadColumns<kVector>(row, c + k * step, columns, own[k]);
+    for (int i = 0; i < kGroupOutputs; ++i) {
+      const int64_t output = first + i;
+      float* const partials_of_output = partials + i * RowDotFloats(columns);
+      if (output > weight.rows) break;
+      if (output == weight.rows) {
+        StorePartials(own, own, c, step, end, partials_of_output);
+        break;
+      }
+      float values[kAtOnce][kDotLaneColumns];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        LoadColumns<kVector>(vector, output * columns, c + k * step, columns, values[k]);
+      }
+      StorePartials(values, own, c, step, end, partials_of_output);
+    }
+  }
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for (int i = warp; i < kGroupOutputs; i += static_cast<int>(blockDim.x) / 32) {
+    const int64_t output = first + i;
+    if (output > weight.rows) break;
+    const float sum = WarpSumOfPartials(chunks, partials + i * RowDotFloats(columns));
+    if (threadIdx.x % 32 != 0) continue;
+    (output == weight.rows ? squares[t] : RowOf(out, t)[output]) = sum;
+  }
+}
+
 }  // namespace deepinfer::cuda
 
 #endif  // DEEPINFER_OPS_CUDA_FEW_OUTPUTS_CUH_

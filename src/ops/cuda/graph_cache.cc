@@ -4,18 +4,20 @@
 
 namespace deepinfer::cuda {
 
-GraphCache::~GraphCache() { Clear(); }
-
-void GraphCache::Clear() {
+GraphCache::~GraphCache() {
   for (const Entry& entry : entries_) (void)cudaGraphExecDestroy(entry.graph);
-  entries_.clear();
+}
+
+bool GraphCache::LaunchEntry(Entry& entry, cudaStream_t stream) {
+  entry.launch = ++launches_;
+  return cudaGraphLaunch(entry.graph, stream) == cudaSuccess;
 }
 
 bool GraphCache::LaunchSame(uint64_t shape, std::span<const std::byte> arguments, cudaStream_t stream) {
-  for (const Entry& entry : entries_) {
+  for (Entry& entry : entries_) {
     if (entry.shape != shape || !std::ranges::equal(entry.arguments, arguments)) continue;
     ++same_;
-    return cudaGraphLaunch(entry.graph, stream) == cudaSuccess;
+    return LaunchEntry(entry, stream);
   }
   return false;
 }
@@ -29,18 +31,22 @@ bool GraphCache::Launch(cudaGraph_t graph, uint64_t shape, std::span<const std::
     cudaGraphExecUpdateResultInfo info = {};
     if (cudaGraphExecUpdate(found->graph, graph, &info) == cudaSuccess) {
       found->arguments.assign(arguments.begin(), arguments.end());
-      return cudaGraphLaunch(found->graph, stream) == cudaSuccess;
+      return LaunchEntry(*found, stream);
     }
     (void)cudaGetLastError();  // other nodes, which is no error of the next launch
     (void)cudaGraphExecDestroy(found->graph);
     entries_.erase(found);
   }
-  if (entries_.size() == kMost) Clear();
+  if (entries_.size() == kMost) {
+    const auto oldest = std::ranges::min_element(entries_, {}, &Entry::launch);
+    (void)cudaGraphExecDestroy(oldest->graph);
+    entries_.erase(oldest);
+  }
   cudaGraphExec_t made = nullptr;
-  if (cudaGraphInstantiate(&made, graph, 0) != cudaSuccess) return false;
+  if (cudaGraphInstantiate(&made, graph, cudaGraphInstantiateFlagUseNodePriority) != cudaSuccess) return false;
   ++made_;
-  entries_.push_back({shape, nodes, made, {arguments.begin(), arguments.end()}});
-  return cudaGraphLaunch(made, stream) == cudaSuccess;
+  entries_.push_back({shape, nodes, made, {arguments.begin(), arguments.end()}, 0});
+  return LaunchEntry(entries_.back(), stream);
 }
 
 }  // namespace deepinfer::cuda

@@ -4,7 +4,7 @@
 // step to step lies in lists at the same addresses. Launching a graph takes a few microseconds whatever the number of
 // kernels; to record new arguments and to bring them into an executable graph takes 0.7 us a kernel, a launch of its
 // own 3 us. Thread-safety: one thread. Ownership: owns the executable graphs; one that is destroyed while it runs ends
-// first.
+// first. Errors: an answer, and what cudaGetLastError() has.
 #ifndef DEEPINFER_OPS_CUDA_GRAPH_CACHE_H_
 #define DEEPINFER_OPS_CUDA_GRAPH_CACHE_H_
 
@@ -19,7 +19,7 @@ namespace deepinfer::cuda {
 
 class GraphCache {
  public:
-  GraphCache() = default;
+  GraphCache() { entries_.reserve(kMost); }
   ~GraphCache();
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
@@ -36,8 +36,8 @@ class GraphCache {
   int64_t same() const { return same_; }
 
  private:
-  // Far more than the segments of a step and the shapes that steps have; a bound on memory all the same.
-  static constexpr size_t kMost = 256;
+  // The segments of a step by the shapes that steps have; of more, those launched last.
+  static constexpr size_t kMost = 96;
 
   struct Entry {
     uint64_t shape;
@@ -45,11 +45,13 @@ class GraphCache {
     size_t nodes;
     cudaGraphExec_t graph;
     std::vector<std::byte> arguments;
+    int64_t launch;  // when it was launched last
   };
 
-  void Clear();
+  bool LaunchEntry(Entry& entry, cudaStream_t stream);
 
   std::vector<Entry> entries_;
+  int64_t launches_ = 0;
   int64_t made_ = 0;
   int64_t same_ = 0;
 };

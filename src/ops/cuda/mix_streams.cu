@@ -173,20 +173,32 @@ __global__ void __launch_bounds__(kMostCollapseThreads)
       weight, eps, partials, RowOf(normed, t), forms, t);
 }
 
-// Blocks of FewOutputsBlock, and behind them blocks that collapse a column a thread.
-template <bool kVector>
+// Blocks of a row for the outputs and the squares.
+template <bool kGrouped>
+__host__ __device__ constexpr int64_t ProjectBlocks(const WeightMatrix& fn) {
+  constexpr int64_t kEach = kGrouped ? kGroupOutputs : 1;
+  return (fn.rows + 1 + kEach - 1) / kEach;
+}
+
+// Blocks of FewOutputsBlock (kGrouped: of FewOutputsGroup), and behind them blocks that collapse a column a thread.
+template <bool kVector, bool kGrouped>
 __global__ void __launch_bounds__(kMostFewOutputsThreads)
     ProjectAndCollapseKernel(ConstFloatView streams, WeightMatrix fn, FloatView mix, float* squares, int n,
                              ConstFloatView pre, FloatView collapsed) {
   StartKernelBehind();
   extern __shared__ float partials[];
   const int64_t t = blockIdx.y;
-  if (blockIdx.x <= fn.rows) {
-    return FewOutputsBlock<kVector>(streams, fn, fn.rows, blockIdx.x, t, mix, squares, partials);
+  const int64_t blocks = ProjectBlocks<kGrouped>(fn);
+  if (blockIdx.x < blocks) {
+    if constexpr (kGrouped) {
+      return FewOutputsGroup<kVector>(streams, fn, int64_t{blockIdx.x} * kGroupOutputs, t, mix, squares, partials);
+    } else {
+      return FewOutputsBlock<kVector>(streams, fn, fn.rows, blockIdx.x, t, mix, squares, partials);
+    }
   }
   WaitForKernelAhead();
   const int64_t width = collapsed.columns;
-  const int64_t d = (blockIdx.x - fn.rows - 1) * blockDim.x + threadIdx.x;
+  const int64_t d = (blockIdx.x - blocks) * blockDim.x + threadIdx.x;
   if (d >= width) return;
   const float* const row = RowOf(streams, t) + d;
   float values[kMostStreams], factors[kMostStreams];
@@ -204,6 +216,16 @@ __global__ void __launch_bounds__(kMostFewOutputsThreads)
 
 unsigned Grid(int64_t rows) { return static_cast<unsigned>(rows); }
 
+template <bool kGrouped>
+void LaunchProject(cudaStream_t stream, bool vectors, ConstFloatView streams, const WeightMatrix& fn, FloatView mix,
+                   float* squares, int n, ConstFloatView pre, FloatView collapsed) {
+  const int threads = FewOutputsThreads(fn.columns);
+  const dim3 grid(Grid(ProjectBlocks<kGrouped>(fn)) + Blocks(collapsed.columns, threads), Grid(streams.rows));
+  LaunchEarly(stream, grid, threads, (kGrouped ? kGroupOutputs : 1) * RowDotBytes(fn.columns),
+              vectors ? &ProjectAndCollapseKernel<true, kGrouped> : &ProjectAndCollapseKernel<false, kGrouped>, streams,
+              fn, mix, squares, n, pre, collapsed);
+}
+
 }  // namespace
 
 void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares, int n, const WeightVector& base,
@@ -216,11 +238,13 @@ void FinishMix(cudaStream_t stream, ConstFloatView streams, const float* squares
 void ProjectAndCollapse(cudaStream_t stream, ConstFloatView streams, const WeightMatrix& fn, FloatView mix,
                         float* squares, int n, ConstFloatView pre, FloatView collapsed) {
   if (streams.rows == 0) return;
-  const int threads = FewOutputsThreads(fn.columns);
-  const dim3 grid(Grid(fn.rows) + 1 + Blocks(collapsed.columns, threads), Grid(streams.rows));
-  LaunchEarly(stream, grid, threads, RowDotBytes(fn.columns),
-              FewOutputsTakesVectors(streams, fn) ? &ProjectAndCollapseKernel<true> : &ProjectAndCollapseKernel<false>,
-              streams, fn, mix, squares, n, pre, collapsed);
+  // An output a block while these are one wave: a block fills a processor.
+  const bool vectors = FewOutputsTakesVectors(streams, fn);
+  if (streams.rows * (fn.rows + 1) <= Processors()) {
+    LaunchProject<false>(stream, vectors, streams, fn, mix, squares, n, pre, collapsed);
+  } else {
+    LaunchProject<true>(stream, vectors, streams, fn, mix, squares, n, pre, collapsed);
+  }
 }
 
 void CollapseNorm(cudaStream_t stream, ConstFloatView streams, int n, ConstFloatView pre, const WeightVector& weight,

@@ -5,7 +5,7 @@
 // writes few rows anew prepares them itself as they were read before, in its own launch (AddWanted). Invariant: an
 // entry equals what its rows in device memory hold; whoever writes there calls Forget(), then AddWanted() if it writes
 // what that gives. Thread-safety: one thread. Ownership: owns its buffers, which are reused; one is valid until
-// kFewSlots or kManySlots others of few or many rows were made.
+// kFewSlots or kManySlots others of few or many rows were made, or a step begins.
 #ifndef DEEPINFER_OPS_CUDA_PREPARED_ROWS_H_
 #define DEEPINFER_OPS_CUDA_PREPARED_ROWS_H_
 

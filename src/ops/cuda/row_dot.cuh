@@ -77,30 +77,36 @@ __device__ __forceinline__ int DotChunks(int64_t columns) {
   return static_cast<int>((columns + kDotChunk - 1) / kDotChunk);
 }
 
-/// Steps 3 and 4, for the whole block; every thread gets the sum. The partial sum of columns c .. c + 7 is
-/// partials[1 + c / 8]. `partials` may be written again at once.
+/// Steps 3 and 4 by a warp, whose halves do the same; every lane gets the sum. The partial sum of columns c .. c + 7 is
+/// partials[1 + c / 8].
+__device__ __forceinline__ float WarpSumOfPartials(int chunks, const float* partials) {
+  const float* const own = partials + 1 + threadIdx.x % kDotLanes;
+  constexpr int kGroup = 16;  // chunks whose loads are under way while those before are added
+  float ahead[kGroup];
+  const auto load = [&](int first) {
+#pragma unroll
+    // A zero behind the last changes nothing: the sum, which starts from +0, is never -0.
+    for (int i = 0; i < kGroup; ++i) ahead[i] = first + i < chunks ? own[(first + i) * kDotLanes] : 0.0f;
+  };
+  load(0);
+  float sum = 0;
+  for (int first = 0; first < chunks; first += kGroup) {
+    float now[kGroup];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) now[i] = ahead[i];
+    load(first + kGroup);
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) sum += now[i];
+  }
+  for (int half = kDotLanes / 2; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half, kDotLanes);
+  return sum;
+}
+
+/// The same for the whole block; every thread gets the sum. `partials` may be written again at once.
 __device__ __forceinline__ float SumOfPartials(int chunks, float* partials) {
   __syncthreads();
-  if (threadIdx.x < 32) {  // both halves of the warp do the same
-    const float* const own = partials + 1 + threadIdx.x % kDotLanes;
-    constexpr int kGroup = 16;  // chunks whose loads are under way while those before are added
-    float ahead[kGroup];
-    const auto load = [&](int first) {
-#pragma unroll
-      // A zero behind the last changes nothing: the sum, which starts from +0, is never -0.
-      for (int i = 0; i < kGroup; ++i) ahead[i] = first + i < chunks ? own[(first + i) * kDotLanes] : 0.0f;
-    };
-    load(0);
-    float sum = 0;
-    for (int first = 0; first < chunks; first += kGroup) {
-      float now[kGroup];
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) now[i] = ahead[i];
-      load(first + kGroup);
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) sum += now[i];
-    }
-    for (int half = kDotLanes / 2; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half, kDotLanes);
+  if (threadIdx.x < 32) {
+    const float sum = WarpSumOfPartials(chunks, partials);
     if (threadIdx.x == 0) partials[0] = sum;
   }
   __syncthreads();

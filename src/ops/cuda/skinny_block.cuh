@@ -261,7 +261,7 @@ __device__ __forceinline__ float ClusterSum(const Cluster& cluster, float* own, 
 template <typename... Arguments>
 void LaunchClusters(cudaStream_t stream, dim3 grid, int parts, int threads, int shared_bytes,
                     void (*kernel)(Arguments...), const std::type_identity_t<Arguments>&... arguments) {
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  AllowSharedBytes(reinterpret_cast<const void*>(kernel), shared_bytes);
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = TakeLaunchInOrder(stream) ? 0 : 1;

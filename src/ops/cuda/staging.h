@@ -79,7 +79,11 @@ class Staging {
   /// `count` elements that lie on the device or on the host; they come in, and go back in Finish().
   template <typename T>
   T* InOutArray(T* view, int64_t count) {
-    if (OnDevice(view)) return view;
+    if (OnDevice(view)) {
+      commands_.WillRead(view, count * static_cast<int64_t>(sizeof(T)));
+      commands_.WillWrite(view, count * static_cast<int64_t>(sizeof(T)));
+      return view;
+    }
     T* device = Room<T>(count);
     CopyIn(device, view, count * static_cast<int64_t>(sizeof(T)));
     CopyBack(view, device, count * static_cast<int64_t>(sizeof(T)));

@@ -56,10 +56,6 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   const auto per_token = static_cast<int>(picks.columns);
   const auto count = static_cast<int64_t>(experts.size());
   const int64_t inner = experts.front().w1.rows;
-  if (!staging.OnDevice(picks.data)) {
-    const int64_t span = (picks.rows - 1) * picks.stride + picks.columns;
-    picks.data = staging.Array(std::span(picks.data, static_cast<size_t>(span)));
-  }
   const ConstFloatView device_weights = staging.In(weights);
   uint8_t* memory = staging.Room<uint8_t>(RoutingBytes(x.rows, per_token, count));
   // The same bits either way.
@@ -69,6 +65,11 @@ void RunTensorExperts(Staging& staging, ConstFloatView x, TensorView<const int32
   // fewer bytes cross than a layer has. Else TMA reads them, nearly all.
   const bool few = !wide && LikelyRowsOfExpert(x.rows, per_token, count) <= kMostPlainRows;
   const DeviceExpert* table = ExpertTable(staging, experts, !few);
+  // Behind the table, whose copy may be waited for: then lists begin anew.
+  if (!staging.OnDevice(picks.data)) {
+    const int64_t span = (picks.rows - 1) * picks.stride + picks.columns;
+    picks.data = staging.Array(std::span(picks.data, static_cast<size_t>(span)));
+  }
   const int64_t bytes = wide ? WideExpertsScratchBytes(x.rows, per_token, x.columns, inner)
                              : SkinnyExpertsScratchBytes(x.rows, per_token, x.columns, inner);
   uint8_t* scratch = staging.Room<uint8_t>(bytes);
