@@ -111,7 +111,13 @@ class ServeCommand : public Command {
     DEEPINFER_RETURN_IF_ERROR(Announce(*engine, *server));
 
     std::vector<KvTierStatistics> tiers = engine->statistics().kv_tiers;
-    while (!signals.WaitFor(kWatch)) TellTierChanges(engine->statistics().kv_tiers, &tiers);
+    Status health;
+    while (!signals.WaitFor(kWatch)) {
+      TellTierChanges(engine->statistics().kv_tiers, &tiers);
+      if (!health.ok()) continue;  // said already
+      health = engine->health();
+      if (!health.ok()) (void)Say(health.message());
+    }
     metrics.SetHealthy(false);
     service.BeginDrain();
     server->StopAccepting();

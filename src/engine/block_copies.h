@@ -60,12 +60,17 @@ class BlockCopies final : public KvLanding {
 
   int64_t bytes() const { return memory_.bytes(); }
 
+  /// Called by the device's thread when a copy fails: an error of the device, which is final. Set before the first
+  /// copy.
+  std::function<void(const Status& cause)> on_failure;
+
  private:
   BlockCopies(Ops& ops, int64_t chunk_bytes, std::function<void(std::function<void()>)> post)
       : ops_(ops), chunk_bytes_(chunk_bytes), post_(std::move(post)) {}
 
   void Post(std::function<void()> task);  // under mutex_
   bool KeepNow(OutgoingRecords& records, TierStore& store);
+  bool Succeeds(const Status& copied) const;
   void GiveBack(uint8_t* memory);
 
   Ops& ops_;

@@ -38,6 +38,7 @@ class EngineCore final : public Engine {
 
   const EngineOptions& options() const override { return plan_.options; }
   std::string warning() const override;
+  Status health() const override;
   Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) override;
   Status Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const override;
   std::string Detokenize(std::span<const int32_t> ids) const override;
@@ -81,6 +82,8 @@ class EngineCore final : public Engine {
   Result<std::shared_ptr<const OutputConstraint>> ConstraintOf(const GenerationRequest& request) const;
   void Loop();
   void ReadOldest();
+  /// Any thread; the first failure is the one that counts.
+  void RememberFailure(const Status& failure);
   void Learn(std::span<const float> confidence, const SlotResult& slot);
   void PublishStatistics();
   void RunOnEngineThread(std::function<void()> task);
@@ -95,6 +98,8 @@ class EngineCore final : public Engine {
   StepProfile profile_;
   std::unique_ptr<KvManager> kv_;
   KvNamespace kv_namespace_;
+  mutable std::mutex health_mutex_;  // outlives the device's thread
+  Status health_;                    // under health_mutex_
   // Null without tiers. The store is destroyed first: until then it may read the pool. The copies are null on the CPU,
   // too; they lend the store memory.
   std::unique_ptr<BlockCopies> copies_;
