@@ -1,6 +1,7 @@
 #include "engine/block_copies.h"
 
 #include <cassert>
+#include <chrono>
 #include <utility>
 
 namespace deepinfer {
@@ -98,9 +99,10 @@ void BlockCopies::Land(uint8_t* memory, std::vector<MemoryPiece> pieces, std::fu
   landed(false);
 }
 
-void BlockCopies::Wait() {
+int64_t BlockCopies::Wait(double seconds) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return pending_ == 0; });
+  changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return pending_ == 0; });
+  return pending_;
 }
 
 void BlockCopies::Close() {

@@ -53,8 +53,8 @@ class BlockCopies final : public KvLanding {
   uint8_t* Take() override;
   void Land(uint8_t* memory, std::vector<MemoryPiece> pieces, std::function<void(bool)> landed) override;
 
-  /// Waits until everything that was handed over is done.
-  void Wait();
+  /// Waits until everything that was handed over is done, so many seconds at most; how many copies are left.
+  int64_t Wait(double seconds);
   /// From now on nothing lands; what was handed over before is still done.
   void Close();
 

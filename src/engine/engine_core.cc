@@ -523,6 +523,24 @@ EngineStatistics EngineCore::statistics() const {
   return statistics;
 }
 
+Status EngineCore::FlushTiers(double seconds) {
+  const double deadline = NowSeconds() + seconds;
+  const int64_t copies = copies_ == nullptr ? 0 : copies_->Wait(seconds);
+  if (copies > 0) {
+    return Status::Io(
+        fmt::format("tiers: {} copies of KV blocks from or to the device are not done after {} s", copies, seconds));
+  }
+  if (store_->Flush(std::max(deadline - NowSeconds(), 0.0))) return Status::Ok();
+  std::string queues;
+  for (const TierReport& tier : store_->report()) {
+    if (tier.queued_bytes == 0) continue;
+    queues +=
+        fmt::format("{}'{}' has {} to write", queues.empty() ? "" : ", ", tier.name, HumanBytes(tier.queued_bytes));
+  }
+  if (queues.empty()) queues = "a call of a tier is under way";
+  return Status::Io(fmt::format("tiers: not all is written after {} s: {}", seconds, queues));
+}
+
 void EngineCore::RunOnEngineThread(std::function<void()> task) {
   std::mutex mutex;
   std::condition_variable done;

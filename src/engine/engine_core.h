@@ -52,11 +52,9 @@ class EngineCore final : public Engine {
   const StepProfile& profile() const { return profile_; }
   /// Null without tiers.
   TierStore* tiers() { return store_.get(); }
-  /// Waits until the tiers have what ended requests left them; false: not within so many seconds. Only with tiers.
-  bool FlushTiers(double seconds) {
-    if (copies_ != nullptr) copies_->Wait();
-    return store_->Flush(seconds);
-  }
+  /// Waits until the tiers have what ended requests left them. Only with tiers. kIo: not within so many seconds; says
+  /// what was waited for.
+  Status FlushTiers(double seconds);
   const KvNamespace& kv_namespace() const { return kv_namespace_; }
   /// Compiles grammars for GenerationRequest::grammar; any thread.
   GrammarCompiler& grammars() { return *grammars_; }

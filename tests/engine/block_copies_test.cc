@@ -245,8 +245,9 @@ TEST_F(BlockCopiesTest, WhenItClosesWhatWasHandedOverIsStillDone) {
   copies_->Land(memory, {{memory, block(3), kBlockBytes}}, [&](bool all) { landed = all; });
   EXPECT_FALSE(landed);
   EXPECT_EQ(copies_->Take(), nullptr);
+  EXPECT_EQ(copies_->Wait(0), 1);
   tasks_.RunNext();
-  copies_->Wait();
+  EXPECT_EQ(copies_->Wait(kLong), 0);
   EXPECT_EQ(Kept(0), std::vector<uint8_t>(kBlockBytes, 7));
 }
 
