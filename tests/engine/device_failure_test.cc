@@ -59,6 +59,19 @@ TEST(DeviceFailure, EndsEveryRequestAndIsRemembered) {
   ExpectNothingHeld(*engine);
 }
 
+TEST(DeviceFailure, OfTheFirstStepsIsToldAsItIs) {
+  const auto broken = std::make_shared<std::atomic<bool>>(true);
+  const Status failed = TryToMakeEngine("nano", Options(), MakeDeviceOps(broken)).status();
+  EXPECT_EQ(failed.code(), StatusCode::kInternal);
+  EXPECT_NE(failed.message().find("rows cannot be computed (the device is broken)"), std::string::npos)
+      << failed.message();
+  EXPECT_EQ(failed.message().find("lower"), std::string::npos) << failed.message();
+  const Status full =
+      TryToMakeEngine("nano", Options(), MakeDeviceOps(broken, Status::ResourceExhausted("no memory"))).status();
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("(no memory); lower kv_memory"), std::string::npos) << full.message();
+}
+
 TEST(DeviceFailure, IsNotWhatEndsASingleRequest) {
   const auto engine = MakeEngine("nano", Options(), {}, MakeDeviceOps());
   GenerationRequest request = Ask(*engine);
