@@ -111,7 +111,10 @@ class InfoCommand : public Command {
       text += "\n";
     }
     plan_row("mapped: the checkpoint, resident as touched", plan.mapped_bytes);
-    if (plan.engram_table_bytes > 0) plan_row("  of it Engram tables, read by rows", plan.engram_table_bytes);
+    if (plan.engram_table_bytes > 0) {
+      plan_row(options.engram == EngramPlace::kDisk ? "  of it Engram tables, read by rows" : "  of it Engram tables",
+               plan.engram_table_bytes);
+    }
     plan_rows(false);
     plan_row(plan.device_bytes > 0 ? "allocated on the host" : "allocated in all",
              plan.allocated_bytes - plan.device_bytes);

@@ -213,6 +213,12 @@ TEST(CommandLine, WhereWeightsLieChangesNoAnswer) {
   const Json plan = Json::parse(RunProgram({"info", "--json", "--device", "cpu"}).out)["memory_plan"];
   EXPECT_EQ(plan["device_bytes"], 0);
   EXPECT_FALSE(plan["allocations"].contains("weights"));
+  EXPECT_FALSE(plan["allocations"].contains("weights_engram"));
+  for (const std::string engram : {"host", "device"}) {
+    const Json read =
+        Json::parse(RunProgram({"info", "--json", "--device", "cpu", "--engram", engram}).out)["memory_plan"];
+    EXPECT_EQ(read["allocations"]["weights_engram"], read["engram_table_bytes"]) << engram;
+  }
 }
 
 TEST(CommandLine, DoctorFindsTheMachineAndTheModel) {
