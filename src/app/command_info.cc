@@ -67,6 +67,7 @@ class InfoCommand : public Command {
 
   Result<int> Run() override {
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
+    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine));
     const ParameterSummary summary = SummariseParameters(engine->files().checkpoint->config());
     const MemoryPlan plan = PlanOf(*engine);
     DEEPINFER_RETURN_IF_ERROR(WriteAll(1, json_ ? JsonText(*engine, summary, plan) : Text(*engine, summary, plan)));

@@ -6,7 +6,8 @@
 namespace deepinfer {
 
 std::string EngineCore::warning() const {
-  const bool trims = plan_.options.draft_length > 0 && plan_.options.variable_drafts;
+  // An engine that only shows its plan drafts nothing.
+  const bool trims = plan_.options.draft_length > 0 && plan_.options.variable_drafts && plan_.options.load_weights;
   std::string warning = trims ? executor_->drafter().warning() : std::string();
   if (store_ != nullptr) {
     for (const TierReport& tier : store_->report()) {

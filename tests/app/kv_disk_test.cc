@@ -148,6 +148,19 @@ TEST_F(KvDisk, ATierThatDoesNotWorkIsSaidAndHindersNoAnswer) {
             std::string::npos)
       << result.err;
   EXPECT_NE(result.err.find("; check the folder of --kv-disk, "), std::string::npos) << result.err;
+  // Whoever only asks for the plan is told, too.
+  for (std::vector<std::string> plan : {std::vector<std::string>{"info", "--json"}, {"serve", "--dry-run"}}) {
+    plan.insert(plan.end(), {"--model", model_, "--kv-disk"});
+    std::vector<std::string> good = plan;
+    good.push_back((folder_.path() / "good").string());
+    EXPECT_EQ(RunProgram(good).err, "");
+    plan.push_back("/proc/x");
+    const ProgramResult planned = RunProgram(plan);
+    EXPECT_EQ(planned.exit_status, 0) << planned.err;
+    EXPECT_NE(planned.out, "");
+    EXPECT_TRUE(planned.err.starts_with("deepinfer: the KV tier 'disk' does not work and is tried again: /proc/x"))
+        << planned.err;
+  }
 }
 
 TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
