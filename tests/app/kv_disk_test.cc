@@ -182,7 +182,9 @@ TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
   const Json from_copy = Answer(Generate(copy.string()));
   EXPECT_GT(from_copy["usage"]["cached_tokens"], 3000);
 
-  EXPECT_EQ(Kv("export", disk, {"--to", (disk / ".").string()}).exit_status, 1);
+  const ProgramResult same = Kv("export", disk, {"--to", (disk / ".").string()});
+  EXPECT_EQ(same.exit_status, 2);
+  EXPECT_NE(same.err.find("--to: expected another folder than that of --kv-disk"), std::string::npos) << same.err;
   EXPECT_EQ(Kv("delete", disk).exit_status, 2);
   EXPECT_EQ(Kv("delete", disk, {"--scope", "xyz"}).exit_status, 2);
   EXPECT_EQ(Kv("stats", this->disk(9)).exit_status, 1);
