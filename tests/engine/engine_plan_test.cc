@@ -380,6 +380,16 @@ TEST_F(PlanOnGpu, TablesInHostMemoryLeaveTheRest) {
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(none.status().message().starts_with("engram: the tables take ")) << none.status().message();
+  // They are read with a total of their own, by which LoadBar knows them.
+  const std::unique_ptr<Ops> ops = MakeCpuOps(1);
+  std::set<int64_t> totals;
+  int64_t read = 0;
+  ASSERT_TRUE(PlaceWeights(*checkpoint, placement, *ops, [&](int64_t done, int64_t total) {
+                totals.insert(total);
+                read = done;
+              }).ok());
+  EXPECT_EQ(totals, std::set<int64_t>{tables});
+  EXPECT_EQ(read, tables);
 }
 
 TEST(CheckPlan, TablesAreASuggestionAndNoPartOfTheSum) {
