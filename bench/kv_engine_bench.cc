@@ -83,7 +83,7 @@ void FirstTokens(const std::string& model, const std::string& folder, int64_t to
     auto engine = Open(model, folder, tokens + 64);
     const GenerationRequest request = Ask(RandomPrompt(*engine, tokens, 1), 2, mode);
     const Generation cold = Must(engine->Generate(request));
-    if (!engine->FlushTiers(600)) Die("the tier does not end its writes");
+    if (const Status flushed = engine->FlushTiers(600); !flushed.ok()) Die(flushed.message());
     engine.reset();
     engine = Open(model, folder, tokens + 64);
     // Weights are mapped anew by this engine, too; a prompt of its own makes them resident.

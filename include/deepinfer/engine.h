@@ -194,7 +194,12 @@ class Engine {
   /// What was asked for and is off, and why, for the log; empty: nothing.
   virtual std::string warning() const = 0;
 
-  /// kInvalidArgument: names the field; kResourceExhausted: it can never fit, with the numbers.
+  /// Not ok: the device has failed, which is final. Nothing is computed any more; the message names the cause and the
+  /// remedy.
+  virtual Status health() const = 0;
+
+  /// kInvalidArgument: names the field; kResourceExhausted: it can never fit, with the numbers; health() when that is
+  /// not ok.
   virtual Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) = 0;
 
   /// Submit, then wait.

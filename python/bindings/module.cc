@@ -89,6 +89,7 @@ void BindEngine(py::module_& module) {
       .def_readonly("key", &PlannedMemory::key)
       .def_readonly("text", &PlannedMemory::text)
       .def_readonly("bytes", &PlannedMemory::bytes)
+      .def_readonly("at_start", &PlannedMemory::at_start)
       .def_readonly("on_device", &PlannedMemory::on_device);
   py::class_<PythonEngine>(module, "Engine")
       .def(py::init<const py::dict&, const std::string&>(), "options"_a, "tokenizer_file"_a = "")

@@ -20,7 +20,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._llm import LLM, Prompt
-from ._outputs import Acceptance, CompletionOutput, Logprob, RequestOutput, StreamDelta
+from ._outputs import Acceptance, CompletionOutput, Logprob, PlannedMemory, RequestOutput, StreamDelta
 from ._sampling_params import SamplingParams
 from ._stream import AnswerStream
 
@@ -37,6 +37,7 @@ __all__ = [
     "IoError",
     "Logprob",
     "NotFoundError",
+    "PlannedMemory",
     "Prompt",
     "RequestOutput",
     "ResourceExhaustedError",

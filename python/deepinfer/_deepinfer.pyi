@@ -80,6 +80,7 @@ class PlannedMemory:
     key: str
     text: str
     bytes: int
+    at_start: bool
     on_device: bool
 
 class Engine:

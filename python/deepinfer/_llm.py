@@ -15,7 +15,7 @@ from typing import Any, Union
 from . import _deepinfer
 from ._chat import Conversations, Conversation, Tool, chat_request, split_conversations
 from ._errors import InvalidArgumentError, NotFoundError
-from ._outputs import RequestOutput, Submitted
+from ._outputs import PlannedMemory, RequestOutput, Submitted
 from ._progress import Progress
 from ._sampling_params import SamplingParams
 from ._stream import TICK_MS, AnswerStream
@@ -241,9 +241,12 @@ class LLM:
         behind the KV pool holds and did, nearest first; `kv_transfers`, what came from them and went to them."""
         return self._engine.statistics()
 
-    def memory_plan(self) -> dict[str, int]:
-        """Every large allocation, in bytes."""
-        return {line.key: line.bytes for line in self._engine.memory_plan()}
+    def memory_plan(self) -> dict[str, PlannedMemory]:
+        """Every large allocation, by its name: how many bytes, for what, in which memory."""
+        return {
+            line.key: PlannedMemory(line.text, line.bytes, line.at_start, line.on_device)
+            for line in self._engine.memory_plan()
+        }
 
     def clear_prefix_cache(self) -> None:
         """Forgets every cached prefix in the KV pool that no running request uses. What KV tiers keep, stays."""

@@ -43,6 +43,19 @@ class Acceptance:
         return 1 + self.accepted / self.steps if self.steps else 0.0
 
 
+@dataclass(frozen=True)
+class PlannedMemory:
+    """One line of the memory plan."""
+
+    text: str
+    """What it is for, for people."""
+    bytes: int
+    at_start: bool
+    """Reserved at the start; False: at most so much, and only while it is needed."""
+    on_device: bool
+    """In memory of a GPU's own; False: in host memory."""
+
+
 @dataclass
 class CompletionOutput:
     """One of the n answers to a prompt."""

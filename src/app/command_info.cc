@@ -67,6 +67,7 @@ class InfoCommand : public Command {
 
   Result<int> Run() override {
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
+    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine));
     const ParameterSummary summary = SummariseParameters(engine->files().checkpoint->config());
     const MemoryPlan plan = PlanOf(*engine);
     DEEPINFER_RETURN_IF_ERROR(WriteAll(1, json_ ? JsonText(*engine, summary, plan) : Text(*engine, summary, plan)));
@@ -111,7 +112,10 @@ class InfoCommand : public Command {
       text += "\n";
     }
     plan_row("mapped: the checkpoint, resident as touched", plan.mapped_bytes);
-    if (plan.engram_table_bytes > 0) plan_row("  of it Engram tables, read by rows", plan.engram_table_bytes);
+    if (plan.engram_table_bytes > 0) {
+      plan_row(options.engram == EngramPlace::kDisk ? "  of it Engram tables, read by rows" : "  of it Engram tables",
+               plan.engram_table_bytes);
+    }
     plan_rows(false);
     plan_row(plan.device_bytes > 0 ? "allocated on the host" : "allocated in all",
              plan.allocated_bytes - plan.device_bytes);

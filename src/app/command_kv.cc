@@ -290,13 +290,17 @@ class KvExportCommand : public KvCommand {
     AddPathFlag(flags, "--to", &to_, "DIR", "Folder that gets them; an engine can use it as --kv-disk")->required();
   }
 
+  Status Check() override {
+    DEEPINFER_RETURN_IF_ERROR(KvCommand::Check());
+    std::error_code error;  // one of them does not exist: Run says so
+    if (!std::filesystem::equivalent(to_, folder_, error)) return Status::Ok();
+    return Status::InvalidArgument("--to: expected another folder than that of --kv-disk");
+  }
+
   Result<int> Run() override {
     DEEPINFER_ASSIGN_OR_RETURN(const DiskInspector inspector, Open());
     DEEPINFER_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(to_));
     if (!is_folder) return Status::NotFound(fmt::format("--to: expected a folder that exists, found '{}'", to_));
-    std::error_code error;
-    if (std::filesystem::equivalent(to_, folder_, error))
-      return Status::InvalidArgument("--to: expected another folder than that of --kv-disk");
     int64_t copied = 0;
     int64_t left = 0;
     DEEPINFER_RETURN_IF_ERROR(ForEach("copying", Selected(inspector), [&](const SegmentOnDisk& segment) {

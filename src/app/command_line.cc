@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <CLI/CLI.hpp>
+#include <string_view>
 
 #include "app/command.h"
 #include "app/suggest.h"
@@ -39,14 +40,37 @@ Status CheckLeftOver(const CLI::App& flags) {
   return Status::Ok();
 }
 
+std::string ListOf(const std::vector<const Command*>& commands) {
+  std::string text;
+  for (const Command* command : commands) text += fmt::format("  {:<18}{}\n", command->name(), command->summary());
+  return text + "\ndeepinfer COMMAND --help lists the flags of a command.\n";
+}
+
 int PrintOverview(const std::vector<std::unique_ptr<Command>>& commands) {
-  std::string text =
-      "Runs DeepSeek-V4.1 checkpoints.\n"
-      "Usage: deepinfer COMMAND [flags]\n\n";
-  for (const auto& command : commands) text += fmt::format("  {:<18}{}\n", command->name(), command->summary());
-  text += "\ndeepinfer COMMAND --help lists the flags of a command.\n";
-  const Status status = WriteAll(1, text);
+  std::vector<const Command*> all;
+  for (const auto& command : commands) all.push_back(command.get());
+  const Status status =
+      WriteAll(1, "Runs DeepSeek-V4.1 checkpoints.\nUsage: deepinfer COMMAND [flags]\n\n" + ListOf(all));
   return status.ok() ? kExitOk : PrintError(status.message(), kExitError);
+}
+
+bool AsksForHelp(std::string_view word) { return word == "-h" || word == "--help" || word == "help"; }
+
+/// `group` is the first word of commands of two, and no command itself; `word` stands behind it, or nothing does.
+int AnswerForGroup(std::string_view group, const std::vector<const Command*>& commands, std::string_view word) {
+  const bool asks = AsksForHelp(word);
+  if (asks || word.empty() || word.starts_with('-')) {  // a usage error, unless it was asked for
+    const std::string usage = fmt::format("Usage: deepinfer {} COMMAND [flags]\n\n", group);
+    const Status status = WriteAll(asks ? 1 : 2, usage + ListOf(commands));
+    if (!status.ok()) return PrintError(status.message(), kExitError);
+    return asks ? kExitOk : kExitUsage;
+  }
+  std::vector<std::string> names;
+  for (const Command* command : commands) names.emplace_back(command->name());
+  const std::string both = fmt::format("{} {}", group, word);
+  return PrintError(
+      fmt::format("unknown command '{}'{}; commands are {}", both, DidYouMean(both, names), fmt::join(names, ", ")),
+      kExitUsage);
 }
 
 /// Parses the words after the command's name and runs it.
@@ -94,7 +118,7 @@ int RunCommandLine(int argument_count, char** arguments, const std::vector<std::
   }
   // The command is the first word, or the first two, and no other, so that a message may consist of the same words.
   const std::string word = arguments[1];
-  if (word == "-h" || word == "--help" || word == "help") return PrintOverview(commands);
+  if (AsksForHelp(word)) return PrintOverview(commands);
   const std::string name = word == "--version" ? "version" : word;
   if (argument_count > 2) {
     const std::string both = name + " " + arguments[2];
@@ -105,6 +129,11 @@ int RunCommandLine(int argument_count, char** arguments, const std::vector<std::
   for (const auto& command : commands) {
     if (command->name() == name) return RunCommand(*command, argument_count - 1, arguments + 1);
   }
+  std::vector<const Command*> group;
+  for (const auto& command : commands) {
+    if (command->name().starts_with(name + " ")) group.push_back(command.get());
+  }
+  if (!group.empty()) return AnswerForGroup(name, group, argument_count > 2 ? arguments[2] : "");
   if (word.starts_with('-')) {
     return PrintError(
         fmt::format("unknown flag '{}'; flags follow the command, as in deepinfer chat --threads 2", word), kExitUsage);

@@ -73,11 +73,11 @@ class ServeCommand : public Command {
     if (serve_.model_names.empty()) serve_.model_names.push_back(NameOf(folder));
     if (dry_run_) engine_.options.load_weights = engine_.options.profile_steps = false;
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<EngineCore> engine, engine_.Open());
+    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine));
     if (dry_run_) {
       DEEPINFER_RETURN_IF_ERROR(WriteAll(1, PlanText(*engine)));
       return kExitOk;
     }
-    DEEPINFER_RETURN_IF_ERROR(PrintWarning(*engine));
 
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<AccessLog> log, AccessLog::Open(serve_.access_log));
     DEEPINFER_ASSIGN_OR_RETURN(const std::unique_ptr<ResponseStore> store, OpenStore());
@@ -111,7 +111,13 @@ class ServeCommand : public Command {
     DEEPINFER_RETURN_IF_ERROR(Announce(*engine, *server));
 
     std::vector<KvTierStatistics> tiers = engine->statistics().kv_tiers;
-    while (!signals.WaitFor(kWatch)) TellTierChanges(engine->statistics().kv_tiers, &tiers);
+    Status health;
+    while (!signals.WaitFor(kWatch)) {
+      TellTierChanges(engine->statistics().kv_tiers, &tiers);
+      if (!health.ok()) continue;  // said already
+      health = engine->health();
+      if (!health.ok()) (void)Say(health.message());
+    }
     metrics.SetHealthy(false);
     service.BeginDrain();
     server->StopAccepting();

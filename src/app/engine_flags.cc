@@ -97,7 +97,7 @@ Result<std::unique_ptr<EngineCore>> OpenEngine(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<EngineCore>> OpenEngine(ModelFiles files, const EngineOptions& options) {
-  LoadBar bar;
+  LoadBar bar(*files.checkpoint, options.engram);
   Result<std::unique_ptr<EngineCore>> engine = EngineCore::Create(std::move(files), options, {}, bar.progress());
   if (!engine.ok()) return NameFlags(engine.status());
   return engine;

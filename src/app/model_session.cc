@@ -70,7 +70,7 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Open(ModelFiles files, const
         "sequences or smaller --ctx or --step-tokens",
         sequences, context, HumanBytes(needed), HumanBytes(std::max<int64_t>(free, 0))));
   }
-  LoadBar bar;
+  LoadBar bar(session->checkpoint(), placed.engram);
   DEEPINFER_RETURN_IF_ERROR(NameFlags(PlaceWeights(session->checkpoint(), placement, *session->ops_, bar.progress())));
   return session;
 }

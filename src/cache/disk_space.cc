@@ -30,33 +30,40 @@ Result<bool> DiskSpace::Take(int64_t bytes, int64_t now, const std::function<Sta
 Status DiskSpace::MakeRoom(DiskDirectory::Contents* contents, int64_t bytes, int64_t now) {
   if (contents->bytes + bytes <= budget_bytes_) return Status::Ok();
   struct Candidate {
+    bool fits;
     double value;
     const SegmentOnDisk* segment;
   };
   std::vector<Candidate> candidates;
   std::vector<const SegmentOnDisk*> unknown;
+  // As long as one stays that leaves no room by itself, nothing is written: it goes first, and be it the newest.
+  // Writers make none, but the budget may have been larger once, and damage may have made a file longer.
+  const auto fits = [&](const SegmentOnDisk& segment) { return segment.info.bytes + bytes <= budget_bytes_; };
   const SegmentOnDisk* newest = nullptr;
   int64_t known_bytes = 0;
   for (const SegmentOnDisk& segment : contents->segments) {
-    if (segment.sealed && (newest == nullptr || segment.info.modified >= newest->info.modified)) newest = &segment;
+    const bool newer = newest == nullptr || segment.info.modified >= newest->info.modified;
+    if (segment.sealed && newer && fits(segment)) newest = &segment;
     const std::optional<SegmentView> view =
         segment.name_space == directory_->name_space() ? table_->Find(segment.id) : std::nullopt;
     if (!view.has_value()) {
       unknown.push_back(&segment);
     } else if (view->role == SegmentRole::kSealed || view->role == SegmentRole::kOpen) {
       known_bytes += segment.info.bytes;
-      candidates.push_back({table_->Value(view->slot, segment.info.accessed, segment.info.bytes, now), &segment});
+      const double value = table_->Value(view->slot, segment.info.accessed, segment.info.bytes, now);
+      candidates.push_back({fits(segment), value, &segment});
     }
   }
   // Tokens of segments that were never read here: as many a byte as elsewhere.
   const double density = known_bytes == 0 ? 1.0 : static_cast<double>(table_->token_count()) / known_bytes;
   for (const SegmentOnDisk* segment : unknown) {
     const double tokens = density * static_cast<double>(segment->info.bytes);
-    candidates.push_back({SegmentTable::Value(tokens, 0, segment->info.accessed, segment->info.bytes, now), segment});
+    const double value = SegmentTable::Value(tokens, 0, segment->info.accessed, segment->info.bytes, now);
+    candidates.push_back({fits(*segment), value, segment});
   }
   std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.value, a.segment->info.modified, a.segment->id) <
-           std::tie(b.value, b.segment->info.modified, b.segment->id);
+    return std::tie(a.fits, a.value, a.segment->info.modified, a.segment->id) <
+           std::tie(b.fits, b.value, b.segment->info.modified, b.segment->id);
   });
   for (const Candidate& candidate : candidates) {
     if (contents->bytes + bytes <= budget_bytes_) break;

@@ -2,8 +2,9 @@
 // folder's lock, adds up the sizes of all files, removes segments until what it needs fits too, takes it (by making a
 // file longer) and gives the lock back. So the sum is never above the budget, whoever dies when.
 //
-// What goes first: segments of the least value (SegmentTable), those of other namespaces valued by their last use.
-// Never one that a living process writes, never the newest, never what is no segment or of another version.
+// What goes first: segments that leave no room by themselves, then those of the least value (SegmentTable), where those
+// of other namespaces are valued by their last use. Never one that a living process writes, never the newest beside
+// which there is room, never what is no segment or of another version.
 //
 // Thread-safety: one thread at a time. Ownership: what it is given outlives it.
 #ifndef DEEPINFER_CACHE_DISK_SPACE_H_

@@ -1,6 +1,7 @@
 #include "engine/block_copies.h"
 
 #include <cassert>
+#include <chrono>
 #include <utility>
 
 namespace deepinfer {
@@ -29,6 +30,11 @@ void BlockCopies::Post(std::function<void()> task) {
   });
 }
 
+bool BlockCopies::Succeeds(const Status& copied) const {
+  if (!copied.ok() && on_failure) on_failure(copied);
+  return copied.ok();
+}
+
 bool BlockCopies::KeepNow(OutgoingRecords& records, TierStore& store) {
   if (*records.refused) return false;
   out_.clear();
@@ -38,7 +44,7 @@ bool BlockCopies::KeepNow(OutgoingRecords& records, TierStore& store) {
     out_.push_back({block.payload.data(), to, std::ssize(block.payload)});
     to += block.payload.size();
   }
-  if (!ops_.CopyPiecesOut(out_).ok()) return false;
+  if (!Succeeds(ops_.CopyPiecesOut(out_))) return false;
   KvBatch batch;
   for (size_t i = 0; i < records.blocks.size(); ++i) {
     KvWrite block = records.blocks[i];
@@ -83,7 +89,7 @@ void BlockCopies::Land(uint8_t* memory, std::vector<MemoryPiece> pieces, std::fu
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       return Post([this, memory, pieces = std::move(pieces), landed = std::move(landed)] {
-        const bool copied = pieces.empty() || ops_.CopyPiecesIn(pieces).ok();
+        const bool copied = pieces.empty() || Succeeds(ops_.CopyPiecesIn(pieces));
         GiveBack(memory);
         landed(copied);
       });
@@ -93,9 +99,10 @@ void BlockCopies::Land(uint8_t* memory, std::vector<MemoryPiece> pieces, std::fu
   landed(false);
 }
 
-void BlockCopies::Wait() {
+int64_t BlockCopies::Wait(double seconds) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return pending_ == 0; });
+  changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return pending_ == 0; });
+  return pending_;
 }
 
 void BlockCopies::Close() {

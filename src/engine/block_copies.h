@@ -53,12 +53,16 @@ class BlockCopies final : public KvLanding {
   uint8_t* Take() override;
   void Land(uint8_t* memory, std::vector<MemoryPiece> pieces, std::function<void(bool)> landed) override;
 
-  /// Waits until everything that was handed over is done.
-  void Wait();
+  /// Waits until everything that was handed over is done, so many seconds at most; how many copies are left.
+  int64_t Wait(double seconds);
   /// From now on nothing lands; what was handed over before is still done.
   void Close();
 
   int64_t bytes() const { return memory_.bytes(); }
+
+  /// Called by the device's thread when a copy fails: an error of the device, which is final. Set before the first
+  /// copy.
+  std::function<void(const Status& cause)> on_failure;
 
  private:
   BlockCopies(Ops& ops, int64_t chunk_bytes, std::function<void(std::function<void()>)> post)
@@ -66,6 +70,7 @@ class BlockCopies final : public KvLanding {
 
   void Post(std::function<void()> task);  // under mutex_
   bool KeepNow(OutgoingRecords& records, TierStore& store);
+  bool Succeeds(const Status& copied) const;
   void GiveBack(uint8_t* memory);
 
   Ops& ops_;

@@ -196,6 +196,7 @@ Status EngineCore::BuildTiers(const KvTierFactory& make_tiers) {
     DEEPINFER_ASSIGN_OR_RETURN(copies_, BlockCopies::Create(*ops_, chunk, [this](std::function<void()> task) {
                                  device_->Post(std::move(task));
                                }));
+    copies_->on_failure = [this](const Status& cause) { RememberFailure(DeviceFailed(cause)); };
     tiers.store.landing = copies_.get();
   }
   store_ = std::make_unique<TierStore>(std::move(tiers.nearest_first), tiers.store);
@@ -217,23 +218,6 @@ EngineCore::~EngineCore() {
   }
   // Fetches must not hand over any more when the device's thread goes.
   if (copies_ != nullptr) copies_->Close();
-}
-
-std::string EngineCore::warning() const {
-  const bool trims = plan_.options.draft_length > 0 && plan_.options.variable_drafts;
-  std::string warning = trims ? executor_->drafter().warning() : std::string();
-  if (store_ != nullptr) {
-    for (const TierReport& tier : store_->report()) {
-      if (!tier.warning.empty()) {
-        warning += fmt::format("{}the KV tier '{}': {}", warning.empty() ? "" : "; ", tier.name, tier.warning);
-      }
-      if (tier.up) continue;
-      warning += (warning.empty() ? "" : "; ") + TierDownText(tier.name, tier.reason);
-    }
-  }
-  if (!device_note_.empty()) warning += (warning.empty() ? "" : "; ") + device_note_;
-  if (!calibration_problem_.empty()) warning += (warning.empty() ? "" : "; ") + calibration_problem_;
-  return warning;
 }
 
 Status EngineCore::CheckRequest(const GenerationRequest& request, int64_t* most_tokens) const {
@@ -327,6 +311,7 @@ Result<std::shared_ptr<const OutputConstraint>> EngineCore::ConstraintOf(const G
 }
 
 Result<std::unique_ptr<GenerationStream>> EngineCore::Submit(GenerationRequest request) {
+  DEEPINFER_RETURN_IF_ERROR(health());
   int64_t most_tokens = 0;
   DEEPINFER_RETURN_IF_ERROR(CheckRequest(request, &most_tokens));
   SamplingParams sampling = request.sampling;
@@ -454,6 +439,8 @@ void EngineCore::Loop() {
 void EngineCore::ReadOldest() {
   const StepResult& result = device_->WaitOldest();
   const double begin = NowSeconds();
+  // Before anybody is told that an answer has failed.
+  if (!result.device.ok()) RememberFailure(result.device);
   scheduler_->Apply(result);
   ++steps_;
   device_seconds_ += result.seconds;
@@ -534,6 +521,24 @@ EngineStatistics EngineCore::statistics() const {
   statistics.kv_tiers = StatisticsOf(store_->report());
   for (size_t i = 0; i < statistics.kv_tiers.size(); ++i) statistics.kv_tiers[i].cached_tokens = cached_by_tier[i];
   return statistics;
+}
+
+Status EngineCore::FlushTiers(double seconds) {
+  const double deadline = NowSeconds() + seconds;
+  const int64_t copies = copies_ == nullptr ? 0 : copies_->Wait(seconds);
+  if (copies > 0) {
+    return Status::Io(
+        fmt::format("tiers: {} copies of KV blocks from or to the device are not done after {} s", copies, seconds));
+  }
+  if (store_->Flush(std::max(deadline - NowSeconds(), 0.0))) return Status::Ok();
+  std::string queues;
+  for (const TierReport& tier : store_->report()) {
+    if (tier.queued_bytes == 0) continue;
+    queues +=
+        fmt::format("{}'{}' has {} to write", queues.empty() ? "" : ", ", tier.name, HumanBytes(tier.queued_bytes));
+  }
+  if (queues.empty()) queues = "a call of a tier is under way";
+  return Status::Io(fmt::format("tiers: not all is written after {} s: {}", seconds, queues));
 }
 
 void EngineCore::RunOnEngineThread(std::function<void()> task) {

@@ -38,6 +38,7 @@ class EngineCore final : public Engine {
 
   const EngineOptions& options() const override { return plan_.options; }
   std::string warning() const override;
+  Status health() const override;
   Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) override;
   Status Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const override;
   std::string Detokenize(std::span<const int32_t> ids) const override;
@@ -51,11 +52,9 @@ class EngineCore final : public Engine {
   const StepProfile& profile() const { return profile_; }
   /// Null without tiers.
   TierStore* tiers() { return store_.get(); }
-  /// Waits until the tiers have what ended requests left them; false: not within so many seconds. Only with tiers.
-  bool FlushTiers(double seconds) {
-    if (copies_ != nullptr) copies_->Wait();
-    return store_->Flush(seconds);
-  }
+  /// Waits until the tiers have what ended requests left them. Only with tiers. kIo: not within so many seconds; says
+  /// what was waited for.
+  Status FlushTiers(double seconds);
   const KvNamespace& kv_namespace() const { return kv_namespace_; }
   /// Compiles grammars for GenerationRequest::grammar; any thread.
   GrammarCompiler& grammars() { return *grammars_; }
@@ -81,6 +80,8 @@ class EngineCore final : public Engine {
   Result<std::shared_ptr<const OutputConstraint>> ConstraintOf(const GenerationRequest& request) const;
   void Loop();
   void ReadOldest();
+  /// Any thread; the first failure is the one that counts.
+  void RememberFailure(const Status& failure);
   void Learn(std::span<const float> confidence, const SlotResult& slot);
   void PublishStatistics();
   void RunOnEngineThread(std::function<void()> task);
@@ -95,6 +96,8 @@ class EngineCore final : public Engine {
   StepProfile profile_;
   std::unique_ptr<KvManager> kv_;
   KvNamespace kv_namespace_;
+  mutable std::mutex health_mutex_;  // outlives the device's thread
+  Status health_;                    // under health_mutex_
   // Null without tiers. The store is destroyed first: until then it may read the pool. The copies are null on the CPU,
   // too; they lend the store memory.
   std::unique_ptr<BlockCopies> copies_;

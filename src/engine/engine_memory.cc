@@ -30,6 +30,8 @@ std::vector<PlannedMemory> EngineCore::memory_plan() const {
       {"grammars", fmt::format("grammars of {} answers and those kept for later, at most", chosen.max_num_seqs),
        grammars_->most_bytes(chosen.max_num_seqs, 1 + chosen.draft_length), false},
   };
+  const int64_t tables = TablesInHostMemory(*files_.checkpoint, plan_.weights);
+  if (tables > 0) lines.push_back({"weights_engram", "Engram tables, read from the disk at the start", tables});
   if (!gpu) return lines;
   const WeightTotals weights = TotalsOf(ListWeights(*files_.checkpoint, plan_.weights));
   lines.insert(lines.begin(), {"weights", "weights that stay on the GPU", weights.resident, true, true});

@@ -73,8 +73,23 @@ WeightPlacement PlacementOf(const EngineOptions& options, const ModelConfig& con
   return placement;
 }
 
+int64_t TablesInHostMemory(const Checkpoint& checkpoint, const WeightPlacement& placement) {
+  if (!placement.engram_in_memory) return 0;
+  int64_t bytes = 0;
+  for (const CheckpointWeight& weight : checkpoint.list()) bytes += weight.engram_table ? weight.view.total_bytes() : 0;
+  return bytes;
+}
+
+Result<int64_t> LeaveRoomForTables(const Checkpoint& checkpoint, const WeightPlacement& placement, int64_t host) {
+  const int64_t tables = TablesInHostMemory(checkpoint, placement);
+  if (host == 0 || tables < host) return std::max<int64_t>(host - tables, 0);
+  return Status::ResourceExhausted(
+      fmt::format("engram: the tables take {} of host memory, {} are free; leave them on the disk", HumanBytes(tables),
+                  HumanBytes(host)));
+}
+
 Result<FreeMemory> FindFreeMemory(const Ops& ops, const Checkpoint& checkpoint, const WeightPlacement& placement) {
-  const int64_t host = FindMemory().available;
+  DEEPINFER_ASSIGN_OR_RETURN(const int64_t host, LeaveRoomForTables(checkpoint, placement, FindMemory().available));
   if (ops.computes_on_host_memory()) return FreeMemory{host, host, true};
   return LeaveRoomForWeights(checkpoint, placement, ops.free_bytes(), host);
 }
@@ -106,8 +121,10 @@ Status CheckPlan(const std::vector<PlannedMemory>& lines, const FreeMemory& free
   int64_t host = 0;
   int64_t tiers = 0;
   int64_t passing = 0;
+  int64_t tables = 0;
   for (const PlannedMemory& line : lines) {
     if (line.key == "weights_passing") passing = line.bytes;
+    if (line.key == "weights_engram") tables = line.bytes;
     if (!line.at_start || line.key.starts_with("weights")) continue;
     (line.on_device ? device : host) += line.bytes;
     if (line.key == "kv_tiers") tiers = line.bytes;
@@ -121,12 +138,14 @@ Status CheckPlan(const std::vector<PlannedMemory>& lines, const FreeMemory& free
   if (free.is_one) host += device;
   if (free.host == 0 || host <= free.host) return Status::Ok();
   return Status::ResourceExhausted(
-      fmt::format("the engine needs {} of memory, {} are free; lower {}", HumanBytes(host), HumanBytes(free.host),
+      fmt::format("the engine needs {} of memory{}, {} are free; lower {}{}", HumanBytes(host),
+                  tables > 0 ? " beside the tables of engram" : "", HumanBytes(free.host),
                   tiers > host / 2 ? "kv_host_bytes, kv_disk_bytes or kv_shared_bytes (the index of a folder grows "
                                      "with its budget)"
                   : free.is_one    ? "max_num_seqs, max_num_batched_tokens, max_model_len or kv_memory"
                   : passing > 0    ? "max_num_seqs or snapshot_memory, or raise gpu_layers"
-                                   : "max_num_seqs or snapshot_memory"));
+                                   : "max_num_seqs or snapshot_memory",
+                  tables > 0 ? ", or leave engram on the disk" : ""));
 }
 
 Result<EnginePlan> PlanEngine(const EngineOptions& options, const ModelConfig& config, const FreeMemory& free) {

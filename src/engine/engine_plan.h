@@ -19,7 +19,7 @@
 
 namespace deepinfer {
 
-/// Memory that an engine may take beside its weights.
+/// Memory that an engine may take beside its weights, and beside Engram tables that are read into host memory.
 struct FreeMemory {
   int64_t device = 0;  ///< of what computes; 0: unknown
   int64_t host = 0;    ///< 0: unknown
@@ -43,11 +43,17 @@ struct EnginePlan {
 /// Where the weights go that `options` ask for.
 WeightPlacement PlacementOf(const EngineOptions& options, const ModelConfig& config, const Ops& ops);
 
+/// Bytes of Engram tables that are read into host memory at the start; 0: none.
+int64_t TablesInHostMemory(const Checkpoint& checkpoint, const WeightPlacement& placement);
+
+/// What is left of `host` bytes beside these tables; 0: unknown. kResourceExhausted: nothing, with both numbers.
+Result<int64_t> LeaveRoomForTables(const Checkpoint& checkpoint, const WeightPlacement& placement, int64_t host);
+
 /// What is left of the device that computes, and of the host, beside the weights. kResourceExhausted: a GPU, or the
-/// host beside it, has no room for them; says what would fit.
+/// host, has no room for them; says what would fit.
 Result<FreeMemory> FindFreeMemory(const Ops& ops, const Checkpoint& checkpoint, const WeightPlacement& placement);
 
-/// The same of a GPU with `device` bytes free, beside a host with `host`.
+/// The same of a GPU with `device` bytes free, beside a host with `host` that tables have no part in.
 Result<FreeMemory> LeaveRoomForWeights(const Checkpoint& checkpoint, const WeightPlacement& placement, int64_t device,
                                        int64_t host);
 

@@ -1,5 +1,7 @@
 #include "engine/step_executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 
@@ -17,6 +19,11 @@ Status NothingToChoose(const DecodeSlot& slot) {
 }
 
 }  // namespace
+
+Status DeviceFailed(const Status& cause) {
+  return Status::Internal(
+      fmt::format("the device has failed and computes nothing more: {}; restart the program", cause.message()));
+}
 
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(Model& model, Ops& ops, const ExecutorOptions& options,
                                                            uint8_t* pieces, StepProfile profile) {
@@ -63,6 +70,7 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
   result->prompt_tokens.clear();
   result->top_storage.clear();
   result->confidence.clear();
+  result->device = Status::Ok();
 
   for (const SlotStart& start : plan.starts) Start(start);
   for (const BlockGrant& grant : plan.grants) slots_[static_cast<size_t>(grant.slot)].state->AttachBlock(grant.block);
@@ -103,6 +111,9 @@ void StepExecutor::Run(const StepPlan& plan, StepResult* result) {
     if (saved) status = ops_.Finish();
   }
   if (!status.ok()) {
+    // Whether only this step failed, or all that follow will.
+    const Status device = ops_.Finish();
+    if (!device.ok()) status = result->device = DeviceFailed(device);
     for (StepRow& row : rows_) Fail(row, status, result);
   }
   for (StepRow& row : rows_) {

@@ -31,6 +31,9 @@ struct ExecutorOptions {
   const Tokenizer* tokenizer = nullptr;  ///< spells text that a grammar forces; null: nothing is forced
 };
 
+/// kInternal: what everybody is told who needs a device that has failed with `cause`.
+Status DeviceFailed(const Status& cause);
+
 class StepExecutor {
  public:
   /// `pieces`: memory of options.slots sequences, layout()->PieceBytes() each. `profile` may be empty.
@@ -38,7 +41,8 @@ class StepExecutor {
   static Result<std::unique_ptr<StepExecutor>> Create(Model& model, Ops& ops, const ExecutorOptions& options,
                                                       uint8_t* pieces, StepProfile profile);
 
-  /// Runs one plan. Errors of the model end the requests of the plan, not the engine.
+  /// Runs one plan. Errors of the model end the requests of the plan, not the engine; those of the device are final and
+  /// in StepResult::device.
   void Run(const StepPlan& plan, StepResult* result);
 
   Drafter& drafter() { return *drafter_; }

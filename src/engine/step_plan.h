@@ -119,6 +119,7 @@ struct StepResult {
   std::vector<StepToken> tokens;
   std::vector<StepToken> prompt_tokens;
   double seconds = 0;  ///< the device took
+  Status device;       ///< not ok: it has failed, so every later step fails, too (DeviceFailed)
   RowCounts rows;      ///< that went through the model
 
   std::vector<float> confidence;          ///< of drafts that stood ready, for calibration

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "engine/rehearsal.h"
 
@@ -25,10 +27,11 @@ Status TakeTemporaries(Model& model, Ops& ops, const EnginePlan& plan) {
   };
   const Status status = run();
   if (status.ok()) return status;
-  return Status::ResourceExhausted(
-      fmt::format("device: a step of {} rows cannot be computed ({}); lower kv_memory, max_num_batched_tokens, "
-                  "max_num_seqs or gpu_layers",
-                  rows, status.message()));
+  std::string text = fmt::format("device: a step of {} rows cannot be computed ({})", rows, status.message());
+  if (status.code() == StatusCode::kResourceExhausted) {
+    text += "; lower kv_memory, max_num_batched_tokens, max_num_seqs or gpu_layers";
+  }
+  return Status(status.code(), std::move(text));
 }
 
 }  // namespace deepinfer

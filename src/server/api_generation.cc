@@ -99,6 +99,7 @@ void ApiService::StoreAnswer(const ApiExchange& exchange, const GenerationSessio
 std::optional<ApiError> ApiService::Prepare(ApiExchange& exchange, const std::function<void()>& on_news,
                                             std::unique_ptr<GenerationSession>* session) {
   if (draining_) return ShuttingDown();
+  if (const Status health = parts_.model.engine->health(); !health.ok()) return EngineFailed(health);
   if (parts_.model.engine->statistics().waiting >= options_.max_waiting) {
     return ApiError::Overloaded("too many requests wait already; try again later", 1);
   }

@@ -17,6 +17,7 @@
 #include "server/generation_planner.h"
 #include "server/random_id.h"
 #include "server/web_page.h"
+#include "text/utf8.h"
 
 namespace deepinfer {
 namespace asio = boost::asio;
@@ -34,15 +35,18 @@ std::string RequestId(const HttpRequest& request) {
   return usable ? std::string(*given) : RandomId("req_");
 }
 
-HttpResponse JsonResponse(const nlohmann::ordered_json& json) {
-  return {.status = 200, .content_type = "application/json", .body = json.dump() + "\n", .headers = {}};
+HttpResponse JsonResponse(const nlohmann::ordered_json& json, int status = 200) {
+  return {.status = status, .content_type = "application/json", .body = json.dump() + "\n", .headers = {}};
 }
+
+// Where a balancer has another server, it takes no longer to find it.
+constexpr int kRetryElsewhereSeconds = 5;
 
 }  // namespace
 
+ApiError EngineFailed(const Status& health) { return ApiError::Overloaded(health.message(), kRetryElsewhereSeconds); }
+
 ApiError ShuttingDown() {
-  // Where a balancer has another server, it takes no longer to find it.
-  constexpr int kRetryElsewhereSeconds = 5;
   return ApiError::Overloaded("the server is shutting down; send the request to another one", kRetryElsewhereSeconds);
 }
 
@@ -195,15 +199,12 @@ HttpResponse ApiService::Answer(const ApiExchange& exchange) {
     case Endpoint::kCountTokens:
       return CountTokens(exchange.request);
     case Endpoint::kHealth:
-      return {.status = 200, .content_type = "application/json", .body = "{\"status\":\"ok\"}\n", .headers = {}};
+      return Health("ok");
     case Endpoint::kReady:
-      if (draining_) {
-        return {
-            .status = 503, .content_type = "application/json", .body = "{\"status\":\"draining\"}\n", .headers = {}};
-      }
-      return {.status = 200, .content_type = "application/json", .body = "{\"status\":\"ready\"}\n", .headers = {}};
+      return draining_ ? JsonResponse({{"status", "draining"}}, 503) : Health("ready");
     case Endpoint::kMetrics:
       if (connections_) parts_.metrics->open_connections.Set(connections_());
+      if (!parts_.model.engine->health().ok()) parts_.metrics->SetHealthy(false);
       return {.status = 200,
               .content_type = std::string(ExpositionWriter::kContentType),
               .body = parts_.metrics->Render(parts_.model.engine->statistics()),
@@ -256,6 +257,12 @@ HttpResponse ApiService::Model(const std::string& id) const {
   }
   return ErrorResponse(Protocol::kChat,
                        ApiError::NotFound("the model " + Quoted(id) + " is not served here; see /v1/models"));
+}
+
+HttpResponse ApiService::Health(std::string_view when_well) const {
+  const Status health = parts_.model.engine->health();
+  if (health.ok()) return JsonResponse({{"status", when_well}});
+  return JsonResponse({{"status", "failed"}, {"reason", RepairUtf8(health.message())}}, 503);
 }
 
 HttpResponse ApiService::Load() const {

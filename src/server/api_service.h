@@ -63,7 +63,7 @@ class ApiService {
   /// For requests that could not be read.
   static HttpResponse ErrorPage(int status, const std::string& reason);
 
-  /// New generations are refused from now on, /ready says 503.
+  /// New generations are refused from now on, /ready says 503. The same, and /health, where the engine has failed.
   void BeginDrain() { draining_ = true; }
   /// Running generations end with an error, and so does what waits for a worker. Connections must be poked to notice.
   void Abort() { aborting_ = true; }
@@ -85,6 +85,8 @@ class ApiService {
   HttpResponse Detokenize(const HttpRequest& request) const;
   HttpResponse CountTokens(const HttpRequest& request) const;
   HttpResponse Load() const;
+  /// 503 with the reason once the engine has failed for good.
+  HttpResponse Health(std::string_view when_well) const;
   HttpResponse StoredAnswer(const ApiExchange& exchange);
 
   // api_generation.cc
@@ -117,6 +119,8 @@ HttpResponse ErrorResponse(Protocol protocol, const ApiError& error);
 
 /// What a server that is about to end answers.
 ApiError ShuttingDown();
+/// What it answers when its engine is not well any more.
+ApiError EngineFailed(const Status& health);
 
 }  // namespace deepinfer
 

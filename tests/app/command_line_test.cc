@@ -135,6 +135,27 @@ TEST(CommandLine, Help) {
   EXPECT_EQ(RunProgram({"--version"}).out, RunProgram({"version"}).out);
 }
 
+TEST(CommandLine, AGroupOfCommandsPrintsItsUsage) {
+  const ProgramResult help = RunProgram({"kv", "--help"});
+  EXPECT_EQ(help.exit_status, 0);
+  EXPECT_EQ(help.err, "");
+  EXPECT_TRUE(help.out.starts_with("Usage: deepinfer kv COMMAND [flags]\n\n  kv stats ")) << help.out;
+  for (const std::string name : {"list", "verify", "export", "prune", "delete"}) {
+    EXPECT_NE(help.out.find("\n  kv " + name + " "), std::string::npos) << name;
+  }
+  EXPECT_EQ(help.out.find("chat"), std::string::npos);
+  EXPECT_EQ(RunProgram({"kv", "help"}).out, help.out);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"kv"}, {"kv", "--kv-disk", "d"}}) {
+    const ProgramResult alone = RunProgram(words);
+    EXPECT_EQ(alone.exit_status, 2);
+    EXPECT_EQ(alone.out, "");
+    EXPECT_EQ(alone.err, help.out);
+  }
+  EXPECT_TRUE(RunProgram({"grammar"}).err.starts_with("Usage: deepinfer grammar COMMAND [flags]\n\n  grammar check "));
+  ExpectError(RunProgram({"kv", "lst"}), 2,
+              "unknown command 'kv lst' (did you mean 'kv list'?); commands are kv stats");
+}
+
 TEST(CommandLine, TokenizeGoesBothWays) {
   const std::string text = "Hello, wörld 🦊 <think>";
   const ProgramResult ids = RunProgram({"tokenize", text});
@@ -213,6 +234,12 @@ TEST(CommandLine, WhereWeightsLieChangesNoAnswer) {
   const Json plan = Json::parse(RunProgram({"info", "--json", "--device", "cpu"}).out)["memory_plan"];
   EXPECT_EQ(plan["device_bytes"], 0);
   EXPECT_FALSE(plan["allocations"].contains("weights"));
+  EXPECT_FALSE(plan["allocations"].contains("weights_engram"));
+  for (const std::string engram : {"host", "device"}) {
+    const Json read =
+        Json::parse(RunProgram({"info", "--json", "--device", "cpu", "--engram", engram}).out)["memory_plan"];
+    EXPECT_EQ(read["allocations"]["weights_engram"], read["engram_table_bytes"]) << engram;
+  }
 }
 
 TEST(CommandLine, DoctorFindsTheMachineAndTheModel) {

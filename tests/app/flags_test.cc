@@ -9,6 +9,7 @@
 #include "app/bench_load.h"
 #include "app/bench_report.h"
 #include "app/calibration_prompts.h"
+#include "app/load_bar.h"
 #include "app/progress_bar.h"
 #include "app/spread.h"
 #include "checkpoint/weights.h"
@@ -164,6 +165,15 @@ TEST(ProgressBar, Line) {
   EXPECT_EQ(ProgressBar::Line("requests", 4, 8, 3.2, "99 tokens"),
             "requests [============            ] 4/8 99 tokens, 4 s left");
   EXPECT_EQ(ProgressBar::Line("requests", 8, 8, 6, ""), "requests [========================] 8/8");
+}
+
+TEST(LoadBar, SaysWhatIsLoaded) {
+  EXPECT_EQ(LoadBar::Label(70, 30, EngramPlace::kDisk), "loading weights, MiB");
+  EXPECT_EQ(LoadBar::Label(70, 30, EngramPlace::kHost), "loading weights, MiB");
+  EXPECT_EQ(LoadBar::Label(30, 30, EngramPlace::kHost), "reading Engram tables, MiB");
+  EXPECT_EQ(LoadBar::Label(100, 30, EngramPlace::kDevice), "loading weights and Engram tables, MiB");
+  EXPECT_EQ(LoadBar::Label(30, 30, EngramPlace::kDevice), "reading Engram tables, MiB");  // a CPU has one memory
+  EXPECT_EQ(LoadBar::Label(70, 0, EngramPlace::kDevice), "loading weights, MiB");
 }
 
 TEST(CalibrationPrompts, AllRender) {

@@ -148,6 +148,19 @@ TEST_F(KvDisk, ATierThatDoesNotWorkIsSaidAndHindersNoAnswer) {
             std::string::npos)
       << result.err;
   EXPECT_NE(result.err.find("; check the folder of --kv-disk, "), std::string::npos) << result.err;
+  // Whoever only asks for the plan is told, too.
+  for (std::vector<std::string> plan : {std::vector<std::string>{"info", "--json"}, {"serve", "--dry-run"}}) {
+    plan.insert(plan.end(), {"--model", model_, "--kv-disk"});
+    std::vector<std::string> good = plan;
+    good.push_back((folder_.path() / "good").string());
+    EXPECT_EQ(RunProgram(good).err, "");
+    plan.push_back("/proc/x");
+    const ProgramResult planned = RunProgram(plan);
+    EXPECT_EQ(planned.exit_status, 0) << planned.err;
+    EXPECT_NE(planned.out, "");
+    EXPECT_TRUE(planned.err.starts_with("deepinfer: the KV tier 'disk' does not work and is tried again: /proc/x"))
+        << planned.err;
+  }
 }
 
 TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
@@ -169,7 +182,9 @@ TEST_F(KvDisk, TheKvCommandsCountListCopyAndRemove) {
   const Json from_copy = Answer(Generate(copy.string()));
   EXPECT_GT(from_copy["usage"]["cached_tokens"], 3000);
 
-  EXPECT_EQ(Kv("export", disk, {"--to", (disk / ".").string()}).exit_status, 1);
+  const ProgramResult same = Kv("export", disk, {"--to", (disk / ".").string()});
+  EXPECT_EQ(same.exit_status, 2);
+  EXPECT_NE(same.err.find("--to: expected another folder than that of --kv-disk"), std::string::npos) << same.err;
   EXPECT_EQ(Kv("delete", disk).exit_status, 2);
   EXPECT_EQ(Kv("delete", disk, {"--scope", "xyz"}).exit_status, 2);
   EXPECT_EQ(Kv("stats", this->disk(9)).exit_status, 1);

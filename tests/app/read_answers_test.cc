@@ -49,6 +49,7 @@ class EndlessEngine final : public Engine {
 
   const EngineOptions& options() const override { return options_; }
   std::string warning() const override { return {}; }
+  Status health() const override { return Status::Ok(); }
   Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) override {
     if (request.prompt.empty()) return Status::InvalidArgument("max_tokens: nothing to do");
     return std::unique_ptr<GenerationStream>(std::make_unique<EndlessStream>(press_, &dropped_));

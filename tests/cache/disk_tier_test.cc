@@ -203,6 +203,38 @@ TEST_F(DiskTierTest, TheBudgetHoldsAndTheNewestStays) {
   EXPECT_EQ(CountRight(*tier, chains[59], 0, 40), 40);
 }
 
+TEST_F(DiskTierTest, TheNewestGoesWhenItLeavesNoRoomByItself) {
+  constexpr int64_t kBudget = int64_t{2} << 20;
+  Chain old(name_space_, "tenant", 1, 20);
+  Chain large(name_space_, "tenant", 2, 600);
+  Chain next(name_space_, "tenant", 3, 20);
+  Open();  // makes the folder
+  for (const bool damaged : {false, true}) {
+    // The budget was larger once, or a file has become longer.
+    const int64_t blocks = damaged ? 20 : 600;
+    std::vector<std::string> segments;
+    for (const auto& [chain, count] : {std::pair(&old, int64_t{20}), std::pair(&large, blocks)}) {
+      segments = FilesBelow(folder(), ".seg");
+      const auto tier = Open(int64_t{64} << 20);
+      ASSERT_TRUE(tier->Write(chain->Writes(0, count, now_ + 3 * kDay)).ok());
+      now_ += 60;
+    }
+    for (const std::string& path : FilesBelow(folder(), ".seg")) {
+      const bool newest = std::ranges::find(segments, path) == segments.end();
+      if (newest && damaged) std::filesystem::resize_file(path, 3 << 20);
+      EXPECT_EQ(std::filesystem::file_size(path) > uint64_t{kBudget}, newest) << path;
+    }
+    const auto tier = Open(kBudget);
+    ASSERT_TRUE(tier->Maintain().ok());
+    EXPECT_LE(BytesBelow(folder()), kBudget) << damaged;
+    ASSERT_TRUE(tier->Write(next.Writes(0, 20, now_ + 3 * kDay)).ok());
+    EXPECT_EQ(CountRight(*tier, next, 0, 20), 20) << damaged;
+    EXPECT_EQ(CountRight(*tier, large, 0, blocks), 0) << damaged;
+    EXPECT_EQ(CountRight(*tier, old, 0, 20), 20) << damaged;  // older, and of no larger value
+    ASSERT_TRUE(tier->Drop(old.scope()).ok());
+  }
+}
+
 TEST_F(DiskTierTest, WhatIsReadOutlivesWhatIsNot) {
   const auto tier = Open();
   Chain hot(name_space_, "tenant", 1000, 40);

@@ -218,6 +218,8 @@ TEST_F(BlockCopiesTest, NothingOfAPathIsKeptBehindWhatWasRefused) {
 }
 
 TEST_F(BlockCopiesTest, ABrokenDeviceKeepsNothingAndLandsNothing) {
+  std::vector<std::string> failures;
+  copies_->on_failure = [&](const Status& cause) { failures.push_back(cause.message()); };
   *broken_ = true;
   copies_->Keep(Records(0, {0}, std::make_shared<bool>(false)), *store_);
   uint8_t* const memory = copies_->Take();
@@ -228,6 +230,7 @@ TEST_F(BlockCopiesTest, ABrokenDeviceKeepsNothingAndLandsNothing) {
   EXPECT_EQ(lost_, 1);
   EXPECT_EQ(Kept(0), std::vector<uint8_t>());
   EXPECT_FALSE(landed);
+  EXPECT_EQ(failures, std::vector<std::string>(2, "the device is broken"));
 }
 
 TEST_F(BlockCopiesTest, WhenItClosesWhatWasHandedOverIsStillDone) {
@@ -242,8 +245,9 @@ TEST_F(BlockCopiesTest, WhenItClosesWhatWasHandedOverIsStillDone) {
   copies_->Land(memory, {{memory, block(3), kBlockBytes}}, [&](bool all) { landed = all; });
   EXPECT_FALSE(landed);
   EXPECT_EQ(copies_->Take(), nullptr);
+  EXPECT_EQ(copies_->Wait(0), 1);
   tasks_.RunNext();
-  copies_->Wait();
+  EXPECT_EQ(copies_->Wait(kLong), 0);
   EXPECT_EQ(Kept(0), std::vector<uint8_t>(kBlockBytes, 7));
 }
 

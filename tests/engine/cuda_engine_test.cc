@@ -115,7 +115,7 @@ TEST_F(CudaTiers, ARestartFindsItsPrefixOnDiskAndAnswersWithTheBitsOfAColdRun) {
       const Generation cold = Answer(*engine, request);
       engine = Start("cuda", folder_.path() / name);
       EXPECT_EQ(Difference(cold, Answer(*engine, request)), "") << name;
-      ASSERT_TRUE(engine->FlushTiers(60));
+      ASSERT_TRUE(engine->FlushTiers(60).ok());
       engine = Start("cuda", folder_.path() / name);
       const Generation warm = Answer(*engine, request);
       EXPECT_EQ(Difference(cold, warm), "") << name;
@@ -130,10 +130,10 @@ TEST_F(CudaTiers, WhatTheCpuLeftIsNotFound) {
   auto engine = Start("cpu", folder_.path());
   const GenerationRequest request = Ask(*engine, 700, ReplayMode::kExact);
   Answer(*engine, request);
-  ASSERT_TRUE(engine->FlushTiers(60));
+  ASSERT_TRUE(engine->FlushTiers(60).ok());
   engine = Start("cuda", folder_.path());
   EXPECT_EQ(Answer(*engine, request).cached_tokens, 0);
-  ASSERT_TRUE(engine->FlushTiers(60));
+  ASSERT_TRUE(engine->FlushTiers(60).ok());
   for (const char* const device : {"cpu", "cuda"}) {
     EXPECT_EQ(Answer(*Start(device, folder_.path()), request).cached_tokens, 640) << device;
   }

@@ -20,8 +20,8 @@ void Require(bool holds, const char* what) {
 
 class DeviceOps final : public Ops {
  public:
-  explicit DeviceOps(std::shared_ptr<const std::atomic<bool>> broken)
-      : cpu_(MakeCpuOps(1)), broken_(std::move(broken)) {
+  DeviceOps(std::shared_ptr<const std::atomic<bool>> broken, Status error)
+      : cpu_(MakeCpuOps(1)), broken_(std::move(broken)), error_(std::move(error)) {
     void* const memory = mmap(nullptr, static_cast<size_t>(kDeviceOpsBytes), PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     Require(memory != MAP_FAILED, "no address space");
@@ -57,7 +57,7 @@ class DeviceOps final : public Ops {
   }
   Status Finish() override {
     const Waits waits(*this);
-    return broken_ != nullptr && *broken_ ? Status::Internal("the device is broken") : Status::Ok();
+    return broken_ != nullptr && *broken_ ? error_ : Status::Ok();
   }
 
   void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) override {
@@ -218,6 +218,7 @@ class DeviceOps final : public Ops {
 
   std::unique_ptr<Ops> cpu_;
   std::shared_ptr<const std::atomic<bool>> broken_;
+  Status error_;
   uint8_t* memory_ = nullptr;
   int64_t used_ = 0;
   bool open_ = false;
@@ -226,8 +227,8 @@ class DeviceOps final : public Ops {
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeDeviceOps(std::shared_ptr<const std::atomic<bool>> broken) {
-  return std::make_unique<DeviceOps>(std::move(broken));
+std::unique_ptr<Ops> MakeDeviceOps(std::shared_ptr<const std::atomic<bool>> broken, Status error) {
+  return std::make_unique<DeviceOps>(std::move(broken), std::move(error));
 }
 
 }  // namespace deepinfer::test

@@ -17,8 +17,9 @@ namespace deepinfer::test {
 /// Bytes that one of them gives at most.
 inline constexpr int64_t kDeviceOpsBytes = int64_t{8} << 30;
 
-/// `broken`: from when it is true the device has an error, which is final; null: never.
-std::unique_ptr<Ops> MakeDeviceOps(std::shared_ptr<const std::atomic<bool>> broken = nullptr);
+/// `broken`: from when it is true the device has `error`, which is final; null: never.
+std::unique_ptr<Ops> MakeDeviceOps(std::shared_ptr<const std::atomic<bool>> broken = nullptr,
+                                   Status error = Status::Internal("the device is broken"));
 
 }  // namespace deepinfer::test
 

@@ -38,12 +38,16 @@ static ModelFiles LoadTestModel(const std::string& model) {
   return std::move(*files);
 }
 
-std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& asked,
-                                       const KvTierFactory& make_tiers, std::unique_ptr<Ops> ops) {
+Result<std::unique_ptr<EngineCore>> TryToMakeEngine(const std::string& model, const EngineOptions& asked,
+                                                    std::unique_ptr<Ops> ops, const KvTierFactory& make_tiers) {
   EngineOptions options = asked;
   options.store_calibration = false;  // the folders are the repository's
-  Result<std::unique_ptr<EngineCore>> engine =
-      EngineCore::Create(LoadTestModel(model), options, make_tiers, {}, std::move(ops));
+  return EngineCore::Create(LoadTestModel(model), options, make_tiers, {}, std::move(ops));
+}
+
+std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& options,
+                                       const KvTierFactory& make_tiers, std::unique_ptr<Ops> ops) {
+  Result<std::unique_ptr<EngineCore>> engine = TryToMakeEngine(model, options, std::move(ops), make_tiers);
   if (!engine.ok()) {
     ADD_FAILURE() << engine.status().message();
     std::abort();

@@ -12,7 +12,11 @@
 
 namespace deepinfer::test {
 
-/// An engine on "nano" or "tiny2"; the test ends when it cannot be made.
+/// An engine on "nano" or "tiny2", with these Ops.
+Result<std::unique_ptr<EngineCore>> TryToMakeEngine(const std::string& model, const EngineOptions& options,
+                                                    std::unique_ptr<Ops> ops, const KvTierFactory& make_tiers = {});
+
+/// The same; the test ends when it cannot be made.
 std::unique_ptr<EngineCore> MakeEngine(const std::string& model, const EngineOptions& options,
                                        const KvTierFactory& make_tiers = {}, std::unique_ptr<Ops> ops = nullptr);
 

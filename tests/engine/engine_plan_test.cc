@@ -363,6 +363,44 @@ TEST_F(PlanOnGpu, GpuAndHostAreApart) {
   EXPECT_NE(host.status().message().find("snapshot_memory"), std::string::npos) << host.status().message();
 }
 
+TEST_F(PlanOnGpu, TablesInHostMemoryLeaveTheRest) {
+  int64_t tables = 0;
+  for (const CheckpointWeight& weight : checkpoint->list()) {
+    if (weight.engram_table) tables += weight.view.total_bytes();
+  }
+  ASSERT_GT(tables, 0);
+  EXPECT_EQ(TablesInHostMemory(*checkpoint, {}), 0);
+  EXPECT_EQ(*LeaveRoomForTables(*checkpoint, {}, 1), 1);
+  WeightPlacement placement;
+  placement.engram_in_memory = true;
+  EXPECT_EQ(TablesInHostMemory(*checkpoint, placement), tables);
+  EXPECT_EQ(*LeaveRoomForTables(*checkpoint, placement, tables + 5), 5);
+  EXPECT_EQ(*LeaveRoomForTables(*checkpoint, placement, 0), 0);  // the system does not say
+  const Result<int64_t> none = LeaveRoomForTables(*checkpoint, placement, tables);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(none.status().message().starts_with("engram: the tables take ")) << none.status().message();
+  // They are read with a total of their own, by which LoadBar knows them.
+  const std::unique_ptr<Ops> ops = MakeCpuOps(1);
+  std::set<int64_t> totals;
+  int64_t read = 0;
+  ASSERT_TRUE(PlaceWeights(*checkpoint, placement, *ops, [&](int64_t done, int64_t total) {
+                totals.insert(total);
+                read = done;
+              }).ok());
+  EXPECT_EQ(totals, std::set<int64_t>{tables});
+  EXPECT_EQ(read, tables);
+}
+
+TEST(CheckPlan, TablesAreASuggestionAndNoPartOfTheSum) {
+  const std::vector<PlannedMemory> lines = {{"snapshots", "", 30}, {"weights_engram", "", 500}};
+  EXPECT_TRUE(CheckPlan(lines, {30, 30, true}).ok());
+  const Status status = CheckPlan(lines, {29, 29, true});
+  EXPECT_NE(status.message().find("30 B of memory beside the tables of engram, 29 B are free"), std::string::npos)
+      << status.message();
+  EXPECT_TRUE(status.message().ends_with(", or leave engram on the disk")) << status.message();
+}
+
 TEST(CheckPlan, LinesOfEitherMemory) {
   std::vector<PlannedMemory> lines = {
       {"weights", "", 1000, true, true}, {"kv_pool", "", 60, true, true}, {"snapshots", "", 30},

@@ -193,11 +193,16 @@ class PrefixCache(unittest.TestCase):
 
     def test_plan_options_and_statistics(self) -> None:
         with open_tiny(
-            max_num_seqs=3, kv_memory="4MiB", replay="exact", replay_keep=200, engram="host", gpu_layers=2
+            device="cpu", max_num_seqs=3, kv_memory="4MiB", replay="exact", replay_keep=200, engram="host", gpu_layers=2
         ) as llm:
             self.assertEqual((llm.options["max_num_seqs"], llm.options["replay"]), (3, "exact"))
             self.assertEqual(llm.options["replay_keep"], 200)
             self.assertEqual((llm.options["engram"], llm.options["gpu_layers"]), ("host", 2))
-            self.assertLessEqual(llm.memory_plan()["kv_pool"], 5 << 20)
+            plan = llm.memory_plan()
+            self.assertLessEqual(plan["kv_pool"].bytes, 5 << 20)
+            self.assertIn("KV pool", plan["kv_pool"].text)
+            self.assertGreater(plan["weights_engram"].bytes, 0)
+            self.assertEqual((plan["kv_pool"].at_start, plan["grammars"].at_start), (True, False))
+            self.assertEqual({line.on_device for line in plan.values()}, {False})
             self.assertEqual(alone(llm, "a").replay, "exact")
             self.assertEqual((settled(llm)["finished"], settled(llm)["prompt_tokens"]), (1, 2))

@@ -541,6 +541,33 @@ TEST(ApiService, DrainsAndAborts) {
   EXPECT_EQ(server.engine.cancelled(), 1);
 }
 
+TEST(ApiService, SaysWhenTheEngineHasFailedForGood) {
+  TestServer server(Says("x"));
+  HttpClient client(server.port());
+  server.metrics.SetHealthy(true);
+  EXPECT_EQ(client.Get("/health").json(), json({{"status", "ok"}}));
+  EXPECT_EQ(client.Get("/ready").json(), json({{"status", "ready"}}));
+  server.engine.FailForGood(Status::Internal("the device \"a\" has failed; restart the program"));
+  for (const char* path : {"/health", "/livez", "/ready", "/readyz"}) {
+    const ClientResponse response = client.Get(path);
+    EXPECT_EQ(response.status, 503) << path;
+    EXPECT_EQ(response.json(),
+              json({{"status", "failed"}, {"reason", "the device \"a\" has failed; restart the program"}}))
+        << path;
+  }
+  for (const char* path : {"/v1/chat/completions", "/v1/messages"}) {
+    json body = Chat("x");
+    body["max_tokens"] = 4;
+    const ClientResponse refused = client.Post(path, body.dump());
+    EXPECT_EQ(refused.status, 503) << path;
+    EXPECT_EQ(refused.headers.count("retry-after"), 1u) << path;
+    EXPECT_NE(refused.json()["error"]["message"].get<std::string>().find("restart the program"), std::string::npos);
+  }
+  EXPECT_NE(client.Get("/metrics").body.find("deepinfer_engine_healthy{model_name=\"nano\"} 0\n"), std::string::npos);
+  server.service->BeginDrain();
+  EXPECT_EQ(client.Get("/ready").json()["status"], "draining");
+}
+
 TEST(ApiService, NamesItsModels) {
   TestServerOptions options;
   options.strict_names = true;

@@ -101,6 +101,16 @@ void FakeEngine::FailSubmissions(const Status& status) {
   submit_status_ = status;
 }
 
+void FakeEngine::FailForGood(const Status& health) {
+  const std::lock_guard lock(mutex_);
+  health_ = submit_status_ = health;
+}
+
+Status FakeEngine::health() const {
+  const std::lock_guard lock(mutex_);
+  return health_;
+}
+
 void FakeEngine::SetTiers(std::vector<KvTierStatistics> tiers) {
   const std::lock_guard lock(mutex_);
   tiers_ = std::move(tiers);

@@ -54,9 +54,12 @@ class FakeEngine final : public Engine {
   void SetTiers(std::vector<KvTierStatistics> tiers);
   /// Submissions fail with this from now on.
   void FailSubmissions(const Status& status);
+  /// The engine is not well from now on; submissions fail, too.
+  void FailForGood(const Status& health);
 
   const EngineOptions& options() const override { return options_; }
   std::string warning() const override { return ""; }
+  Status health() const override;
   Result<std::unique_ptr<GenerationStream>> Submit(GenerationRequest request) override;
   Status Tokenize(const std::string& text, bool special, std::vector<int32_t>* ids) const override;
   std::string Detokenize(std::span<const int32_t> ids) const override { return tokenizer_->Decode(ids, true); }
@@ -84,6 +87,7 @@ class FakeEngine final : public Engine {
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<GenerationRequest> requests_;
   Status submit_status_;
+  Status health_;
   std::chrono::microseconds step_{0};
   int64_t generated_ = 0;
   int64_t finished_ = 0;
