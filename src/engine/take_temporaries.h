@@ -10,10 +10,9 @@
 
 namespace deepinfer {
 
-/// One step with as many rows as a step may have, one with as many logits. kResourceExhausted: the device has no room,
-/// with what to lower; any other error of a step or of the device as it is. Not measured: index scores of contexts
-/// longer than a step, whose temporaries grow with the context: some 5 bytes a compressed row, for up to 64 rows at
-/// once.
+/// One step with as many rows as a step may have, one with as many logits, one of few rows. kResourceExhausted: the
+/// device has no room, with what to lower; any other error of a step or of the device as it is. What grows with the
+/// context, Ops::Reserve() takes.
 Status TakeTemporaries(Model& model, Ops& ops, const EnginePlan& plan);
 
 }  // namespace deepinfer
