@@ -19,9 +19,8 @@ Status TakeTemporaries(Model& model, Ops& ops, const EnginePlan& plan) {
     DEEPINFER_RETURN_IF_ERROR(
         rehearsal.Run(std::min(rows, model.options().max_logits_rows), LogitsRows::kAll).status());
     // Few rows have branches, whose temporaries are their own (Ops::BeginBeside).
-    constexpr int64_t kFewRows = 64;
     DEEPINFER_RETURN_IF_ERROR(ops.Finish());
-    DEEPINFER_RETURN_IF_ERROR(rehearsal.Run(std::min(rows, kFewRows), LogitsRows::kLast).status());
+    DEEPINFER_RETURN_IF_ERROR(rehearsal.Run(std::min(rows, Ops::kMostRowsBeside), LogitsRows::kLast).status());
     // The sequence's memory goes, so nothing may be under way in it.
     return ops.Finish();
   };

@@ -8,13 +8,6 @@
 #include "ops/dot_order.h"
 
 namespace deepinfer {
-namespace {
-
-// Few enough that a device is not filled by the layer before, and that the memory is small.
-constexpr int64_t kEarlyEngramRows = 64;
-
-}  // namespace
-
 // Hands out pieces of one block; run first without a block to learn its size, then again to bind.
 class Workspace::Planner {
  public:
@@ -70,7 +63,7 @@ void Workspace::Bind(const ModelConfig& config, const WorkspaceLimits& limits, P
   planner.Take(limits.logits_rows, config.vocab_size, &result.logits);
   planner.Take(tokens, taps * hidden, &result.taps);
   const int64_t engram_tokens = config.engram_layer_ids.empty() ? 0 : tokens;
-  const int64_t early_tokens = std::min(engram_tokens, kEarlyEngramRows);
+  const int64_t early_tokens = std::min(engram_tokens, Ops::kMostRowsBeside);
   planner.Take(early_tokens, config.HashColumns() * config.engram_head_dim, &engram.early_embeddings);
   planner.Take(early_tokens, wide + hidden, &engram.early_kv);
 

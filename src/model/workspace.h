@@ -77,8 +77,8 @@ struct FeedForwardBuffers {
 struct EngramBuffers {
   FloatView embeddings;        // [T, hash columns * engram_head_dim]
   FloatView kv;                // [T, (n+1)*D]
-  FloatView early_embeddings;  // [min(T, 64), hash columns * engram_head_dim]
-  FloatView early_kv;          // [min(T, 64), (n+1)*D]
+  FloatView early_embeddings;  // [min(T, Ops::kMostRowsBeside), hash columns * engram_head_dim]
+  FloatView early_kv;          // [the same rows, (n+1)*D]
 };
 
 struct HeadBuffers {

@@ -151,6 +151,8 @@ class Ops {
   /// Waits for all ops so far. An error of the device is final: outputs since then mean nothing.
   virtual Status Finish() { return Status::Ok(); }
 
+  /// Ops of more rows fill a device by themselves: nothing is computed beside them.
+  static constexpr int64_t kMostRowsBeside = 64;
   /// Ops until EndBeside() come after those before them, but a device may compute ops behind them at the same time,
   /// until one reads what they write or writes what they read. Views alone tell it so: ops that take packed rows or
   /// host lists of addresses do not belong between the two, and packed rows are not what ops between them write. rows:

@@ -6,9 +6,9 @@
 // so that the GPU computes while the host records the rest.
 //
 // Commands between BeginBeside() and EndBeside() are a branch of the graph: they come after all commands before them,
-// but commands behind them need not wait for them until JoinBeside(), or until one that says with WillRead() or
-// WillWrite() that it needs what the branch writes, or writes what the branch needs. Without a graph everything runs in
-// the order in which it was added.
+// but commands behind them need not wait for them until one that says with WillRead() or WillWrite() that it needs what
+// the branch writes, or writes what the branch needs. Without a graph everything runs in the order in which it was
+// added.
 //
 // Invariants: 1. an address that Upload() returned holds its bytes for every command added before another kUploadBytes
 // were uploaded, and before Wait(); 2. nothing is allocated after Create(), but a graph for a sequence of commands that
@@ -81,8 +81,6 @@ class CommandList {
   /// What the command that is added next reads and writes, where a branch is open or that command belongs to one.
   void WillRead(const void* data, int64_t bytes);
   void WillWrite(const void* data, int64_t bytes);
-  /// The command of the trunk that is added next waits for the branch.
-  void JoinBeside() { joins_ = open_; }
 
   void Flush();
   /// Flushes and waits for the GPU.
@@ -100,6 +98,8 @@ class CommandList {
 
   void SendUploads();
   void FlushSegment();
+  // The command of the trunk that is added next waits for the branch.
+  void JoinBeside() { joins_ = open_; }
   void CloseBranch();
   Mark TakeMark();
   // False: nothing was launched.

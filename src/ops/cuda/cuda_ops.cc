@@ -29,8 +29,8 @@ using cuda::Staging;
 
 /// Up to here a row has more than one block, and its ops do the work of their neighbours.
 constexpr int64_t kFewRows = cuda::PreparedRows::kFewRows;
-constexpr int64_t kVisibleStep = 1024;
-constexpr int64_t kRowsOfScores = 64;  // whose index scores are there at once
+constexpr int64_t kVisibleStep = 1024;  // of the bound of visible keys: the launches of many steps in a row are equal
+constexpr int64_t kRowsOfScores = 64;   // whose index scores are there at once
 
 class CudaOps final : public Ops {
  public:
@@ -131,8 +131,7 @@ class CudaOps final : public Ops {
   }
 
   void BeginBeside(int64_t rows) override {
-    // Many rows fill the GPU by themselves.
-    if (options_.device_memory && rows <= kFewRows) commands_.BeginBeside();
+    if (options_.device_memory && rows <= kMostRowsBeside) commands_.BeginBeside();
   }
   void EndBeside() override { commands_.EndBeside(); }
   void Embed(const WeightMatrix& table, std::span<const int32_t> ids, FloatView out) override {
@@ -351,7 +350,6 @@ class CudaOps final : public Ops {
       copy.keys = s.Rows(sequence.keys, visible);
       most_visible = std::max(most_visible, visible);
     }
-    // A bound: the same for many steps in a row, whose graph is then the same, too.
     most_visible = (most_visible + kVisibleStep - 1) / kVisibleStep * kVisibleStep;
     cuda::IndexArguments arguments{settings.heads,
                                    settings.head_width,
@@ -583,8 +581,8 @@ Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
   cudaError_t error = cudaSetDevice(options.device);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, options.device);
   // Before what runs beside it (CommandList).
-  int least = 0, greatest = 0;
-  if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  int greatest = 0;
+  if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(nullptr, &greatest);
   if (error == cudaSuccess) error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
   if (error != cudaSuccess) {
     return Status::Internal(std::string("the GPU cannot be used: ") + cudaGetErrorString(error));

@@ -1,5 +1,4 @@
 // Hyper-connections before a sublayer (spec c.3): coefficients and the collapsed, normalised input.
-#include <algorithm>
 
 #include "ops/cuda/early_launch.cuh"
 #include "ops/cuda/few_outputs.cuh"
