@@ -131,8 +131,9 @@ std::vector<SourceFile> ReadTree(const std::string& root) {
   for (const std::string& path : TrackedPaths(root)) {
     const std::filesystem::path whole = std::filesystem::path(root) / path;
     std::error_code error;
-    const auto status = std::filesystem::status(whole, error);
-    if (error || !std::filesystem::is_regular_file(status)) continue;  // deleted, but not yet from the index
+    const auto status = std::filesystem::symlink_status(whole, error);
+    // Not what is deleted, but not yet from the index; not links, which travel as links: their targets are listed.
+    if (error || !std::filesystem::is_regular_file(status)) continue;
     std::ifstream stream(whole, std::ios::binary);
     SourceFile file{path, std::string(std::istreambuf_iterator<char>(stream), {}), false};
     file.executable = (status.permissions() & std::filesystem::perms::owner_exec) != std::filesystem::perms::none;
