@@ -395,7 +395,7 @@ void BlockSlice(const LinearSlice& slice) {
   const int64_t chunks = (slice.weight.columns + kChunk - 1) / kChunk;
   const int64_t row_bytes = slice.weight.columns * Words::kChunkBytes / kChunk;
   const int64_t scale_bytes = slice.weight.format == WeightFormat::kF4Row32 ? slice.weight.columns / 32 : 0;
-  const PanelShape shape = ChoosePanel(slice.rows, chunks);
+  const PanelShape shape = ChoosePanelBf16(slice.rows, chunks);
   uint8_t* panel = reinterpret_cast<uint8_t*>(slice.panel);
   for (int64_t output = slice.begin; output < slice.end; output += shape.rows) {
     const int64_t outputs = slice.end - output < shape.rows ? slice.end - output : shape.rows;

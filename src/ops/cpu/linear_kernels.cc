@@ -357,7 +357,7 @@ template <class Decoder>
 void BlockSlice(const LinearSlice& slice) {
   const Decoder decoder;
   const int64_t chunks = PaddedColumns(slice.weight.columns) / kChunk;
-  const PanelShape shape = ChoosePanel(slice.rows, chunks);
+  const PanelShape shape = ChoosePanelF32(chunks);
   for (int64_t output = slice.begin; output < slice.end; output += shape.rows) {
     const int64_t outputs = HWY_MIN(shape.rows, slice.end - output);
     RowChunks<Decoder> rows[kPanelRows];

@@ -18,7 +18,7 @@ namespace deepinfer::cpu {
 
 /// Most weight rows decoded side by side.
 inline constexpr int64_t kPanelRows = 16;
-/// Chunks in a panel, over all its weight rows, so that half a panel and three activation rows stay in the L1 cache.
+/// Most chunks in a panel, over all its weight rows.
 inline constexpr int64_t kPanelChunks = 64;
 /// Per weight row and chunk: 128 weights, then 16 scale lanes.
 inline constexpr int64_t kPanelChunkFloats = kChunk + 16;
@@ -76,13 +76,22 @@ struct PanelShape {
   int64_t chunks;
 };
 
-/// Few activation rows: long panels, whose sums visit memory less often. Many: tall ones, which read the activations
-/// less often.
-DEEPINFER_LIMITS_INLINE PanelShape ChoosePanel(int64_t rows, int64_t chunks) {
-  const int64_t height = rows <= 48 ? kPanelRows / 2 : kPanelRows;
-  const int64_t most = kPanelChunks / height;
+DEEPINFER_LIMITS_INLINE PanelShape PanelOfHeight(int64_t height, int64_t most_chunks, int64_t chunks) {
+  const int64_t most = most_chunks / height;
   const int64_t blocks = (chunks + most - 1) / most;
   return {height, (chunks + blocks - 1) / blocks};
+}
+
+/// BF16. Few activation rows: long panels, whose sums visit memory less often. Many: tall ones, which read the
+/// activations less often.
+DEEPINFER_LIMITS_INLINE PanelShape ChoosePanelBf16(int64_t rows, int64_t chunks) {
+  return PanelOfHeight(rows <= 48 ? kPanelRows / 2 : kPanelRows, kPanelChunks, chunks);
+}
+
+/// F32: 18 KiB, which with three activation rows and their sums also fit half an L1 cache, what is left of it while
+/// another hardware thread works on the same core.
+DEEPINFER_LIMITS_INLINE PanelShape ChoosePanelF32(int64_t chunks) {
+  return PanelOfHeight(kPanelRows / 2, kPanelChunks / 2, chunks);
 }
 
 /// Activation rows of the next tile when `rows` are left: threes, and twos rather than a single one.
