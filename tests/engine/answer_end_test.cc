@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "engine_fixture.h"
 
 namespace deepinfer::test {
@@ -39,6 +41,7 @@ TEST_P(StoppedAnswer, LeavesRightSnapshots) {
     return request;
   };
   const std::vector<int32_t> ids = Answer(*cold, drawn(prompt, 400)).choices[0].ids;
+  std::map<int64_t, Generation> expected;  // by the length of the prefix
 
   // The last token before a boundary is fed by the step that is in flight when the one before it completes the stop.
   for (int64_t boundary = 320; boundary <= 384; boundary += 64) {
@@ -56,8 +59,9 @@ TEST_P(StoppedAnswer, LeavesRightSnapshots) {
         longer.insert(longer.end(), ids.begin(), ids.begin() + length - 20);
         longer.push_back(77);
         GenerationRequest request = Greedy(longer, 3);
+        if (!expected.contains(length)) expected.emplace(length, Answer(*cold, request));
         request.cache_salt = stopped.cache_salt;
-        EXPECT_EQ(Difference(Answer(*engine, request), Answer(*cold, request)), "")
+        EXPECT_EQ(Difference(Answer(*engine, request), expected.at(length)), "")
             << "stopped at " << last << ", resumed at " << length;
       }
     }
