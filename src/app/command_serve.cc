@@ -110,28 +110,36 @@ class ServeCommand : public Command {
     metrics.SetHealthy(true);
     DEEPINFER_RETURN_IF_ERROR(Announce(*engine, *server));
 
-    std::vector<KvTierStatistics> tiers = engine->statistics().kv_tiers;
-    Status health;
-    while (!signals.WaitFor(kWatch)) {
-      TellTierChanges(engine->statistics().kv_tiers, &tiers);
-      if (!health.ok()) continue;  // said already
-      health = engine->health();
-      if (!health.ok()) (void)Say(health.message());
-    }
+    const Status health = WatchUntilStopped(*engine, signals);
     metrics.SetHealthy(false);
     service.BeginDrain();
     server->StopAccepting();
-    if (Drain(*server, signals)) return kExitOk;
-    service.Abort();
-    server->PokeAll();
-    server->WaitUntilIdle(kAfterAbort);
-    return kExitOk;
+    if (!Drain(*server, signals)) {
+      service.Abort();
+      server->PokeAll();
+      server->WaitUntilIdle(kAfterAbort);
+    }
+    // A program that lives on without its device would look alive to whoever restarts programs that end.
+    return health.ok() ? kExitOk : kExitError;
   }
 
  private:
   static std::string NameOf(const std::filesystem::path& folder) {
     const std::filesystem::path whole = std::filesystem::weakly_canonical(folder);
     return whole.filename().empty() ? whole.parent_path().filename().string() : whole.filename().string();
+  }
+
+  /// Says what happens to the engine until a signal comes (OK) or the device has failed (why).
+  static Status WatchUntilStopped(const EngineCore& engine, ShutdownSignals& signals) {
+    std::vector<KvTierStatistics> tiers = engine.statistics().kv_tiers;
+    while (!signals.WaitFor(kWatch)) {
+      TellTierChanges(engine.statistics().kv_tiers, &tiers);
+      const Status health = engine.health();
+      if (health.ok()) continue;
+      (void)Say(health.message());
+      return health;
+    }
+    return Status::Ok();
   }
 
   /// Says which tiers have stopped working since `last`, and which work again. The log may be on the very disk that is
