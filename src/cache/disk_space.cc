@@ -29,6 +29,9 @@ Result<bool> DiskSpace::Take(int64_t bytes, int64_t now, const std::function<Sta
 
 Status DiskSpace::MakeRoom(DiskDirectory::Contents* contents, int64_t bytes, int64_t now) {
   if (contents->bytes + bytes <= budget_bytes_) return Status::Ok();
+  int64_t strange_bytes = contents->bytes;  // of files that are no segments
+  for (const SegmentOnDisk& segment : contents->segments) strange_bytes -= segment.info.bytes;
+  if (strange_bytes + bytes > budget_bytes_) return Status::Ok();  // all segments would go in vain
   struct Candidate {
     bool fits;
     double value;

@@ -4,7 +4,8 @@
 //
 // What goes first: segments that leave no room by themselves, then those of the least value (SegmentTable), where those
 // of other namespaces are valued by their last use. Never one that a living process writes, never the newest beside
-// which there is room, never what is no segment or of another version.
+// which there is room, never what is no segment or of another version. Where files that are no segments leave no room,
+// nothing goes.
 //
 // Thread-safety: one thread at a time. Ownership: what it is given outlives it.
 #ifndef DEEPINFER_CACHE_DISK_SPACE_H_

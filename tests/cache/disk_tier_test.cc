@@ -235,6 +235,27 @@ TEST_F(DiskTierTest, TheNewestGoesWhenItLeavesNoRoomByItself) {
   }
 }
 
+TEST_F(DiskTierTest, NothingGoesInVain) {
+  constexpr int64_t kBudget = int64_t{2} << 20;
+  Chain old(name_space_, "tenant", 1, 20);
+  Chain next(name_space_, "tenant", 2, 20);
+  const auto tier = Open(kBudget);
+  ASSERT_TRUE(tier->Write(old.Writes(0, 20, now_ + 3 * kDay)).ok());
+  const std::string strange = folder() + "/backup.tar";
+  std::ofstream(strange).put(0);
+  std::filesystem::resize_file(strange, kBudget);
+  ASSERT_TRUE(tier->Maintain().ok());
+  EXPECT_EQ(CountRight(*tier, old, 0, 20), 20);
+  static_cast<void>(tier->Write(next.Writes(0, 20, now_ + 3 * kDay)));
+  EXPECT_EQ(CountRight(*tier, old, 0, 20), 20);
+  EXPECT_TRUE(std::filesystem::exists(strange));
+
+  std::filesystem::remove(strange);
+  ASSERT_TRUE(tier->Write(next.Writes(0, 20, now_ + 3 * kDay)).ok());
+  EXPECT_EQ(CountRight(*tier, next, 0, 20), 20);
+  EXPECT_EQ(CountRight(*tier, old, 0, 20), 20);
+}
+
 TEST_F(DiskTierTest, WhatIsReadOutlivesWhatIsNot) {
   const auto tier = Open();
   Chain hot(name_space_, "tenant", 1000, 40);
