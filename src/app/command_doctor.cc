@@ -55,6 +55,7 @@ class DoctorCommand : public Command {
     std::vector<ModelVerdict> verdicts;
     const Result<std::unique_ptr<EngineCore>> engine = engine_.Open();
     if (engine.ok()) {
+      DEEPINFER_RETURN_IF_ERROR(PrintWarning(**engine));
       const MemoryPlan plan = PlanOf(**engine);
       const std::string name = (*engine)->files().checkpoint->directory().string();
       const int64_t bytes = plan.mapped_bytes - plan.engram_table_bytes + plan.allocated_bytes;

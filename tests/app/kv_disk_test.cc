@@ -149,7 +149,8 @@ TEST_F(KvDisk, ATierThatDoesNotWorkIsSaidAndHindersNoAnswer) {
       << result.err;
   EXPECT_NE(result.err.find("; check the folder of --kv-disk, "), std::string::npos) << result.err;
   // Whoever only asks for the plan is told, too.
-  for (std::vector<std::string> plan : {std::vector<std::string>{"info", "--json"}, {"serve", "--dry-run"}}) {
+  for (std::vector<std::string> plan :
+       {std::vector<std::string>{"info", "--json"}, {"serve", "--dry-run"}, {"doctor"}}) {
     plan.insert(plan.end(), {"--model", model_, "--kv-disk"});
     std::vector<std::string> good = plan;
     good.push_back((folder_.path() / "good").string());
