@@ -77,10 +77,12 @@ build() {
   fi
   case $(ninja -C "build/$preset" -n "$@" 2>/dev/null) in *'no work to do'*) return 0 ;; esac
   # A terminal sees ninja's one-line progress; a log sees only what went wrong.
-  local quiet=()
-  [ -t 2 ] || quiet=(--quiet)
   if [ ! -x "build/$preset/deepinfer" ] && [ ! -t 2 ]; then say "building build/$preset (the first time takes minutes)"; fi
-  ninja "${quiet[@]}" -C "build/$preset" "$@" >&2 || die "the build failed"
+  if [ -t 2 ]; then
+    ninja -C "build/$preset" "$@" >&2 || die "the build failed"
+  else
+    ninja --quiet -C "build/$preset" "$@" | sed '/^ninja: no work to do\.$/d' >&2 || die "the build failed"
+  fi
 }
 
 # locked COMMAND...: one build at a time in this clone.

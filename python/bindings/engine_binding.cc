@@ -7,13 +7,19 @@
 #include "conversions.h"
 #include "status_error.h"
 #include "text/prompt_renderer.h"
+#include "without_gil.h"
 
 namespace py = pybind11;
 
 namespace deepinfer::python {
 
+PythonStream::~PythonStream() {
+  if (!process_.is_this()) static_cast<void>(stream_.release());
+}
+
 std::optional<GenerationDelta> PythonStream::Read(int milliseconds) {
-  const py::gil_scoped_release release;
+  process_.Check();
+  const WithoutGil release;
   GenerationDelta delta;
   bool timed_out = false;
   if (!stream_->NextFor(&delta, milliseconds, &timed_out)) {
@@ -26,7 +32,8 @@ std::optional<GenerationDelta> PythonStream::Read(int milliseconds) {
 }
 
 bool PythonStream::Drain(int milliseconds) {
-  const py::gil_scoped_release release;
+  process_.Check();
+  const WithoutGil release;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
   GenerationDelta delta;
   while (!ended_) {
@@ -44,19 +51,26 @@ bool PythonStream::Drain(int milliseconds) {
   return true;
 }
 
+void PythonStream::Cancel() {
+  process_.Check();
+  stream_->Cancel();
+}
+
 Generation PythonStream::Result() {
-  const py::gil_scoped_release release;
+  process_.Check();
+  const WithoutGil release;
   return stream_->Wait();
 }
 
 PythonEngine::PythonEngine(const py::dict& options, const std::string& tokenizer_file) {
   const EngineOptions chosen = EngineOptionsFrom(options);
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   ModelFiles files = ValueOrRaise(ModelFiles::Load(chosen.model, tokenizer_file));
   engine_ = ValueOrRaise(EngineCore::Create(std::move(files), chosen));
 }
 
 std::shared_ptr<EngineCore> PythonEngine::engine() const {
+  process_.Check();
   if (engine_ == nullptr) throw StatusError(Status::Cancelled("the engine is closed"));
   return engine_;
 }
@@ -64,7 +78,11 @@ std::shared_ptr<EngineCore> PythonEngine::engine() const {
 void PythonEngine::Close() {
   std::shared_ptr<EngineCore> last = std::move(engine_);
   engine_ = nullptr;
-  const py::gil_scoped_release release;
+  if (!process_.is_this()) {
+    static_cast<void>(new std::shared_ptr<EngineCore>(std::move(last)));  // its destructor would wait for threads
+    return;
+  }
+  const WithoutGil release;
   last.reset();
 }
 
@@ -81,7 +99,7 @@ std::unique_ptr<PythonStream> PythonEngine::Submit(const Submission& submission,
   if (submission.is_chat)
     request.end_of_reasoning = engine->files().tokenizer->IdOfAddedToken(special_token::kEndThink);
   request.starts_in_reasoning = submission.starts_in_reasoning;
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   return std::make_unique<PythonStream>(ValueOrRaise(engine->Submit(std::move(request))));
 }
 
@@ -90,7 +108,7 @@ RenderedChat PythonEngine::RenderChat(const std::string& request, bool thinking,
   RequestOptions options;
   options.thinking = thinking;
   options.effort = EffortFrom(effort);
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   const ConversationRequest parsed = ValueOrRaise(ParseChatRequest(request, options));
   const Prompt prompt = ValueOrRaise(RenderPrompt(parsed.conversation));
   if (!prompt.images.empty()) {
@@ -105,7 +123,7 @@ RenderedChat PythonEngine::RenderChat(const std::string& request, bool thinking,
 
 std::vector<int32_t> PythonEngine::Tokenize(const std::string& text, bool special) {
   const std::shared_ptr<EngineCore> engine = this->engine();
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   std::vector<int32_t> ids;
   RaiseIf(engine->Tokenize(text, special, &ids));
   return ids;
@@ -119,7 +137,7 @@ py::dict PythonEngine::Statistics() { return StatisticsDict(engine()->statistics
 
 void PythonEngine::ClearPrefixCache() {
   const std::shared_ptr<EngineCore> engine = this->engine();
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   engine->ClearPrefixCache();
 }
 

@@ -16,18 +16,20 @@
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "opening_process.h"
 
 namespace deepinfer::python {
 
 class PythonStream {
  public:
   explicit PythonStream(std::unique_ptr<GenerationStream> stream) : stream_(std::move(stream)) {}
+  ~PythonStream();
 
   /// What is new, or None when nothing came in time or everything was read (then `ended`).
   std::optional<GenerationDelta> Read(int milliseconds);
   /// Reads and forgets news until the end (true) or for so long (false); Result still has everything.
   bool Drain(int milliseconds);
-  void Cancel() { stream_->Cancel(); }
+  void Cancel();
   /// Waits for the end.
   Generation Result();
 
@@ -35,6 +37,7 @@ class PythonStream {
   int64_t tokens_read() const { return tokens_read_; }
 
  private:
+  OpeningProcess process_;
   std::unique_ptr<GenerationStream> stream_;
   std::atomic<bool> ended_{false};
   std::atomic<int64_t> tokens_read_{0};
@@ -77,9 +80,10 @@ class PythonEngine {
   void Close();
 
  private:
-  /// CancelledError after Close.
+  /// CancelledError after Close and in a forked child.
   std::shared_ptr<EngineCore> engine() const;
 
+  OpeningProcess process_;
   std::shared_ptr<EngineCore> engine_;
 };
 

@@ -256,9 +256,7 @@ class LLM:
         """Ends what runs (as cancelled) and gives the memory back. The LLM can then no longer be used."""
         self._engine.close()
         with self._lock:
-            if self._executor is not None:
-                self._executor.shutdown(wait=False)
-                self._executor = None
+            self._executor = None  # streams that are still read keep it, and its threads end with the last of them
 
     def __enter__(self) -> LLM:
         return self

@@ -34,8 +34,12 @@ class AnswerStream:
     @property
     def output(self) -> RequestOutput:
         """Everything, with finish reasons and counts; waits for the end."""
-        while not self._stream.drain(TICK_MS):
-            pass
+        try:
+            while not self._stream.drain(TICK_MS):
+                pass
+        except BaseException:  # Ctrl-C
+            self.cancel()
+            raise
         return self._submitted.output()
 
     def cancel(self) -> None:

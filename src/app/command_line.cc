@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <CLI/CLI.hpp>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/command.h"
 #include "app/suggest.h"
@@ -73,6 +75,22 @@ int AnswerForGroup(std::string_view group, const std::vector<const Command*>& co
       kExitUsage);
 }
 
+/// The words after the command's name. "--stop=" becomes "--stop" and an empty word: CLI11 would take the next word for
+/// the value. Last word first, as CLI11 wants them.
+std::vector<std::string> WordsToParse(int word_count, char** words) {
+  std::vector<std::string> parts;
+  bool flags_end = false;
+  for (int i = 1; i < word_count; ++i) {
+    const std::string_view word = words[i];
+    flags_end = flags_end || word == "--";
+    const bool empty_value = !flags_end && word.starts_with("--") && word.find('=') == word.size() - 1;
+    parts.emplace_back(empty_value ? word.substr(0, word.size() - 1) : word);
+    if (empty_value) parts.emplace_back();
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
 /// Parses the words after the command's name and runs it.
 int RunCommand(Command& command, int word_count, char** words) {
   CLI::App flags(std::string(command.summary()), fmt::format("deepinfer {}", command.name()));
@@ -81,7 +99,7 @@ int RunCommand(Command& command, int word_count, char** words) {
   flags.get_formatter()->column_width(34);
   command.AddFlags(flags);
   try {
-    flags.parse(word_count, words);
+    flags.parse(WordsToParse(word_count, words));
   } catch (const CLI::Success& success) {  // --help
     return flags.exit(success);
   } catch (const CLI::ArgumentMismatch& error) {

@@ -14,6 +14,7 @@
 #include <random>
 
 #include "base/machine.h"
+#include "base/thread_pool.h"
 
 namespace deepinfer {
 namespace {
@@ -178,7 +179,7 @@ void AddPlacementFlags(CLI::App& flags, int64_t* gpu_layers, std::string* engram
 }
 
 void AddThreadsFlag(CLI::App& flags, int* threads) {
-  AddIntegerFlag(flags, "--threads", threads, 1, 1024,
+  AddIntegerFlag(flags, "--threads", threads, 1, kMostThreads,
                  fmt::format("Threads to compute with (default: all that may be used here, {})", AvailableThreads()));
 }
 

@@ -16,6 +16,9 @@
 
 namespace deepinfer {
 
+/// What options accept; more only wait for each other.
+inline constexpr int kMostThreads = 1024;
+
 class ThreadPool {
  public:
   /// `workers` >= 1 counts the calling thread; the pool has fewer when the system refuses to start that many.

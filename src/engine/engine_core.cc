@@ -562,6 +562,8 @@ void EngineCore::RunOnEngineThread(std::function<void()> task) {
 
 void EngineCore::ClearPrefixCache() {
   RunOnEngineThread([this] {
+    // An answer that has ended holds its memory, and leaves it to the tree, until the last step with it is back.
+    while (device_->in_flight() > 0) ReadOldest();
     kv_->Clear();
     PublishStatistics();
   });

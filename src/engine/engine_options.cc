@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/thread_pool.h"
 #include "deepinfer/engine.h"
 #include "ops/device.h"
 
@@ -89,6 +90,9 @@ std::string_view FinishReasonName(FinishReason reason) {
 Status EngineOptions::Validate() const {
   DEEPINFER_RETURN_IF_ERROR(CheckDeviceName(device));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0, " (0: all)"));
+  if (threads > kMostThreads) {
+    return Status::InvalidArgument(fmt::format("threads: expected at most {}, found {}", kMostThreads, threads));
+  }
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("gpu_layers", gpu_layers, -1, " (-1: all)"));
   DEEPINFER_RETURN_IF_ERROR(CheckAtLeast("max_num_seqs", max_num_seqs, 1));
   if (max_num_seqs > 4096) {

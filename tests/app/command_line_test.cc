@@ -52,6 +52,8 @@ TEST(CommandLine, UsageErrorsAreOneLineAndSuggest) {
       {{"generate", "--logit-bias", "7", "x"}, "--logit-bias: expected ID:BIAS such as 17:-2.5, found '7'"},
       {{"generate", "--logit-bias", "7:200", "x"}, "--logit-bias: expected a number of at least -100"},
       {{"generate", "--bad-word", "", "x"}, "--bad-word: expected texts, found an empty one"},
+      {{"generate", "--bad-word=", "x"}, "--bad-word: expected texts, found an empty one"},
+      {{"chat", "--kv-disk=", "x"}, "--kv-disk: expected a path, found ''"},
       {{"generate", "--stop-token-id", "x1", "x"}, "--stop-token-id: expected a whole number from 0"},
       {{"generate", "--min-tokens", "9", "--max-tokens", "3", "x"},
        "--min-tokens: expected 0 to --max-tokens = 3, found 9"},

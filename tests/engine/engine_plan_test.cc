@@ -169,6 +169,7 @@ TEST(EnginePlan, RefusalsNameFieldAndNumbers) {
   refused([](EngineOptions& o) { o.max_num_batched_tokens = 0; }, {"max_num_batched_tokens", "0"});
   refused([](EngineOptions& o) { o.draft_length = -1; }, {"draft_length", "-1"});
   refused([](EngineOptions& o) { o.threads = -2; }, {"threads", "-2"});
+  refused([](EngineOptions& o) { o.threads = 5000; }, {"threads", "1024", "5000"});
   refused([](EngineOptions& o) { o.tpot_target_ms = -1; }, {"tpot_target_ms", "-1"});
   refused([](EngineOptions& o) { o.kv_memory_bytes = 100; }, {"kv_memory_bytes", "100"});
 }

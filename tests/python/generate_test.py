@@ -186,6 +186,11 @@ class PrefixCache(unittest.TestCase):
         self.assertEqual(salted.num_cached_tokens, 0)
         self.assertEqual(salted.outputs, cold.outputs)
 
+    def test_what_has_just_ended_is_forgotten_too(self) -> None:
+        for _ in range(10):
+            tiny().clear_prefix_cache()
+            self.assertEqual(alone(tiny(), PROSE * 3).num_cached_tokens, 0)
+
     def test_switched_off(self) -> None:
         with open_tiny(enable_prefix_caching=False) as llm:
             outputs = [alone(llm, PROSE * 3) for _ in range(2)]

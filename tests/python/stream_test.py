@@ -83,6 +83,21 @@ class Asynchronous(AsyncTest):
         llm.close()
         self.assertEqual(stream.output.outputs[0].finish_reason, "cancelled")
 
+    async def test_closing_ends_those_who_read(self) -> None:
+        llm = open_tiny()
+        started = asyncio.Event()
+
+        async def read() -> str:
+            stream = llm.stream(PROSE, ENDLESS)
+            async for _ in stream:
+                started.set()
+            return stream.output.outputs[0].finish_reason
+
+        tasks = [asyncio.create_task(read()) for _ in range(4)]
+        await started.wait()
+        llm.close()
+        self.assertEqual(await asyncio.gather(*tasks), ["cancelled"] * 4)
+
     async def test_a_bad_request_is_refused_at_once(self) -> None:
         with self.assertRaisesRegex(deepinfer.InvalidArgumentError, "^prompt: expected token ids"):
             tiny().stream({"prompt_token_ids": [-5]})
