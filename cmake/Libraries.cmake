@@ -34,7 +34,7 @@ target_link_libraries(lib_asio INTERFACE Boost::headers lib_openssl)
 target_compile_definitions(lib_asio INTERFACE BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION
                                               BOOST_ASIO_NO_DEPRECATED)
 # Where sanitizers change what is inlined, GCC 12 sees malloc in the new of Asio's coroutine frames, but not their delete.
-target_compile_options(lib_asio INTERFACE "$<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>")
+target_compile_options(lib_asio INTERFACE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-mismatched-new-delete>")
 if(DEEPINFER_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -81,7 +81,7 @@ build() {
   if [ -t 2 ]; then
     ninja -C "build/$preset" "$@" >&2 || die "the build failed"
   else
-    ninja --quiet -C "build/$preset" "$@" | sed '/^ninja: no work to do\.$/d' >&2 || die "the build failed"
+    ninja --quiet -C "build/$preset" "$@" | sed -u '/^ninja: no work to do\.$/d' >&2 || die "the build failed"
   fi
 }
 

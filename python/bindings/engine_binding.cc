@@ -78,6 +78,7 @@ std::shared_ptr<EngineCore> PythonEngine::engine() const {
 void PythonEngine::Close() {
   std::shared_ptr<EngineCore> last = std::move(engine_);
   engine_ = nullptr;
+  if (last == nullptr) return;
   if (!process_.is_this()) {
     static_cast<void>(new std::shared_ptr<EngineCore>(std::move(last)));  // its destructor would wait for threads
     return;

@@ -18,8 +18,9 @@ class OpeningProcess {
   /// CancelledError in a forked child.
   void Check() const {
     if (is_this()) return;
-    throw StatusError(Status::Cancelled(
-        "this LLM was opened by another process, before a fork: open one in this process, or start it with 'spawn'"));
+    throw StatusError(
+        Status::Cancelled("this LLM was opened by another process, before a fork: start this process with 'spawn', or, "
+                          "without a GPU, open one here"));
   }
 
  private:

@@ -4,6 +4,8 @@
 // interpreter leaves is ended by Python 3.11 with pthread_exit, which unwinds like an exception and there aborted the
 // program. Such a thread waits here instead, until the process has ended, as Python does from 3.14 on.
 //
+// What such a thread holds, an engine maybe, works on until the process has ended.
+//
 // Thread-safety: lives and dies on one thread. Ownership: none.
 #ifndef DEEPINFER_PYTHON_WITHOUT_GIL_H_
 #define DEEPINFER_PYTHON_WITHOUT_GIL_H_
@@ -17,6 +19,7 @@ namespace deepinfer::python {
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
+  /// May throw: a thread that is ended otherwise, by pthread_cancel, unwinds through here.
   ~WithoutGil() noexcept(false) {
     try {
       PyEval_RestoreThread(state_);

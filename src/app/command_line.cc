@@ -77,15 +77,26 @@ int AnswerForGroup(std::string_view group, const std::vector<const Command*>& co
 
 /// The words after the command's name. "--stop=" becomes "--stop" and an empty word: CLI11 would take the next word for
 /// the value. Last word first, as CLI11 wants them.
-std::vector<std::string> WordsToParse(int word_count, char** words) {
+std::vector<std::string> WordsToParse(const CLI::App& flags, int word_count, char** words) {
+  const auto takes_value = [&](std::string_view name) {
+    const CLI::Option* option = flags.get_option_no_throw(std::string(name));
+    return name.starts_with("--") && option != nullptr && option->get_items_expected_max() > 0;
+  };
   std::vector<std::string> parts;
   bool flags_end = false;
   for (int i = 1; i < word_count; ++i) {
     const std::string_view word = words[i];
+    const std::string_view name = word.substr(0, word.find('='));
     flags_end = flags_end || word == "--";
-    const bool empty_value = !flags_end && word.starts_with("--") && word.find('=') == word.size() - 1;
-    parts.emplace_back(empty_value ? word.substr(0, word.size() - 1) : word);
-    if (empty_value) parts.emplace_back();
+    if (flags_end || !takes_value(name)) {
+      parts.emplace_back(word);
+    } else if (name.size() + 1 == word.size()) {
+      parts.emplace_back(name);
+      parts.emplace_back();
+    } else {
+      parts.emplace_back(word);
+      if (name == word && i + 1 < word_count) parts.emplace_back(words[++i]);  // its value, whatever it looks like
+    }
   }
   std::ranges::reverse(parts);
   return parts;
@@ -99,7 +110,7 @@ int RunCommand(Command& command, int word_count, char** words) {
   flags.get_formatter()->column_width(34);
   command.AddFlags(flags);
   try {
-    flags.parse(WordsToParse(word_count, words));
+    flags.parse(WordsToParse(flags, word_count, words));
   } catch (const CLI::Success& success) {  // --help
     return flags.exit(success);
   } catch (const CLI::ArgumentMismatch& error) {

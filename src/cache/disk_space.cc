@@ -41,7 +41,9 @@ Status DiskSpace::MakeRoom(DiskDirectory::Contents* contents, int64_t bytes, int
   std::vector<const SegmentOnDisk*> unknown;
   // As long as one stays that leaves no room by itself, nothing is written: it goes first, and be it the newest.
   // Writers make none, but the budget may have been larger once, and damage may have made a file longer.
-  const auto fits = [&](const SegmentOnDisk& segment) { return segment.info.bytes + bytes <= budget_bytes_; };
+  const auto fits = [&](const SegmentOnDisk& segment) {
+    return strange_bytes + segment.info.bytes + bytes <= budget_bytes_;
+  };
   const SegmentOnDisk* newest = nullptr;
   int64_t known_bytes = 0;
   for (const SegmentOnDisk& segment : contents->segments) {

@@ -398,7 +398,7 @@ void EngineCore::Loop() {
       stop = inbox_->stop;
     }
     if (store_ != nullptr) store_->SetComputing(true);
-    const double begin = NowSeconds();
+    double begin = NowSeconds();
     for (std::shared_ptr<Request>& request : submitted) scheduler_->Submit(std::move(request));
     submitted.clear();
     if (stop) {
@@ -414,8 +414,11 @@ void EngineCore::Loop() {
       inbox_->changed.notify_all();
       return;
     }
-    for (const std::function<void()>& task : tasks) task();
-    tasks.clear();
+    if (!tasks.empty()) {
+      for (const std::function<void()>& task : tasks) task();
+      tasks.clear();
+      begin = NowSeconds();  // what tasks take is no part of a step
+    }
     scheduler_->DropCancelled();
     if (transfers_ != nullptr) transfers_->Poll(begin, scheduler_->reserve());
     const bool planned = scheduler_->Plan(device_->next_plan());
@@ -564,6 +567,7 @@ void EngineCore::ClearPrefixCache() {
   RunOnEngineThread([this] {
     // An answer that has ended holds its memory, and leaves it to the tree, until the last step with it is back.
     while (device_->in_flight() > 0) ReadOldest();
+    scheduler_->DropCancelled();
     kv_->Clear();
     PublishStatistics();
   });

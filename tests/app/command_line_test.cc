@@ -54,6 +54,8 @@ TEST(CommandLine, UsageErrorsAreOneLineAndSuggest) {
       {{"generate", "--bad-word", "", "x"}, "--bad-word: expected texts, found an empty one"},
       {{"generate", "--bad-word=", "x"}, "--bad-word: expected texts, found an empty one"},
       {{"chat", "--kv-disk=", "x"}, "--kv-disk: expected a path, found ''"},
+      {{"generate", "--bad-word=", "--seed=x"}, "--seed: expected a whole number"},
+      {{"generate", "--bad-word", "--seed=", "--seed", "x"}, "--seed: expected a whole number"},
       {{"generate", "--stop-token-id", "x1", "x"}, "--stop-token-id: expected a whole number from 0"},
       {{"generate", "--min-tokens", "9", "--max-tokens", "3", "x"},
        "--min-tokens: expected 0 to --max-tokens = 3, found 9"},

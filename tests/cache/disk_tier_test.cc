@@ -237,23 +237,25 @@ TEST_F(DiskTierTest, TheNewestGoesWhenItLeavesNoRoomByItself) {
 
 TEST_F(DiskTierTest, NothingGoesInVain) {
   constexpr int64_t kBudget = int64_t{2} << 20;
-  Chain old(name_space_, "tenant", 1, 20);
-  Chain next(name_space_, "tenant", 2, 20);
+  std::vector<Chain> chains;
+  for (uint32_t i = 0; i < 4; ++i) chains.emplace_back(name_space_, "tenant", i, 20);
+  for (size_t i = 0; i < 3; ++i) {  // a sealed segment each
+    ASSERT_TRUE(Open(kBudget)->Write(chains[i].Writes(0, 20, now_ + 3 * kDay)).ok());
+    now_ += 60;
+  }
   const auto tier = Open(kBudget);
-  ASSERT_TRUE(tier->Write(old.Writes(0, 20, now_ + 3 * kDay)).ok());
   const std::string strange = folder() + "/backup.tar";
   std::ofstream(strange).put(0);
-  std::filesystem::resize_file(strange, kBudget);
+  std::filesystem::resize_file(strange, kBudget + 1);
   ASSERT_TRUE(tier->Maintain().ok());
-  EXPECT_EQ(CountRight(*tier, old, 0, 20), 20);
-  static_cast<void>(tier->Write(next.Writes(0, 20, now_ + 3 * kDay)));
-  EXPECT_EQ(CountRight(*tier, old, 0, 20), 20);
+  ASSERT_TRUE(tier->Write(chains[3].Writes(0, 20, now_ + 3 * kDay)).ok());  // dropped, and counted
+  EXPECT_EQ(CountRight(*tier, chains[3], 0, 20), 0);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(CountRight(*tier, chains[i], 0, 20), 20) << i;
   EXPECT_TRUE(std::filesystem::exists(strange));
 
   std::filesystem::remove(strange);
-  ASSERT_TRUE(tier->Write(next.Writes(0, 20, now_ + 3 * kDay)).ok());
-  EXPECT_EQ(CountRight(*tier, next, 0, 20), 20);
-  EXPECT_EQ(CountRight(*tier, old, 0, 20), 20);
+  ASSERT_TRUE(tier->Write(chains[3].Writes(0, 20, now_ + 3 * kDay)).ok());
+  EXPECT_EQ(CountRight(*tier, chains[3], 0, 20), 20);
 }
 
 TEST_F(DiskTierTest, WhatIsReadOutlivesWhatIsNot) {

@@ -88,8 +88,8 @@ DEEPINFER_LIMITS_INLINE PanelShape ChoosePanelBf16(int64_t rows, int64_t chunks)
   return PanelOfHeight(rows <= 48 ? kPanelRows / 2 : kPanelRows, kPanelChunks, chunks);
 }
 
-/// F32: 18 KiB, which with three activation rows and their sums also fit half an L1 cache, what is left of it while
-/// another hardware thread works on the same core.
+/// F32: 18 KiB, with three activation rows half of an L1 cache of 48 KiB, which is what another hardware thread on the
+/// same core leaves.
 DEEPINFER_LIMITS_INLINE PanelShape ChoosePanelF32(int64_t chunks) {
   return PanelOfHeight(kPanelRows / 2, kPanelChunks / 2, chunks);
 }
