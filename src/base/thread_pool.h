@@ -16,7 +16,7 @@
 
 namespace deepinfer {
 
-/// What options accept; more only wait for each other.
+/// Most threads that options accept.
 inline constexpr int kMostThreads = 1024;
 
 class ThreadPool {

@@ -22,6 +22,19 @@ void ExpectError(const ProgramResult& result, int exit_status, const std::string
   EXPECT_EQ(result.out, "");
 }
 
+TEST(CommandLine, AnEmptyValueTakesNoWord) {
+  const std::vector<std::string> words = {"generate", "--seed", "1", "--max-tokens", "3"};
+  const auto answer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return RunProgram(more).out;
+  };
+  const std::string expected = answer({"hello"});
+  EXPECT_NE(expected, "");
+  EXPECT_EQ(answer({"--stop=", "hello"}), expected);
+  EXPECT_EQ(answer({"--ignore-eos=", "hello"}), expected);
+  EXPECT_EQ(answer({"--stop", "--x=", "hello"}), expected);
+}
+
 TEST(CommandLine, UsageErrorsAreOneLineAndSuggest) {
   const struct {
     std::vector<std::string> arguments;
